@@ -1,0 +1,72 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// SpokeStatus says what the hub makes of a registered cluster.
+type SpokeStatus struct {
+	// Conditions are Ready, whose reason is why or why not, and
+	// CredentialAccepted, which is False while a changed kubeconfig is not
+	// taken and the one before it serves on.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Server is the URL of the cluster's API server, "-" while there is none.
+	// +optional
+	Server string `json:"server,omitempty"`
+
+	// Version is the Kubernetes version of the cluster, "-" while unknown.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// ClusterUID is the UID of the cluster's kube-system namespace: its identity.
+	// +optional
+	ClusterUID string `json:"clusterUID,omitempty"`
+
+	// Proxies counts the cluster's Proxies.
+	// +optional
+	Proxies int32 `json:"proxies"`
+
+	// Instances counts the instances that run for them.
+	// +optional
+	Instances int32 `json:"instances"`
+
+	// KubeconfigHash is the SHA-256 of the kubeconfig that was looked at last,
+	// never the kubeconfig itself.
+	// +optional
+	KubeconfigHash string `json:"kubeconfigHash,omitempty"`
+}
+
+// Spoke is the hub's view of one registered cluster. The hub keeps one beside
+// every kubeconfig Secret and deletes it with the Secret; there is nothing in
+// it to edit.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=crawl
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.status.server`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Proxies",type=integer,JSONPath=`.status.proxies`
+// +kubebuilder:printcolumn:name="Instances",type=integer,JSONPath=`.status.instances`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Spoke struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Status SpokeStatus `json:"status,omitempty"`
+}
+
+// SpokeList is a list of Spokes.
+//
+// +kubebuilder:object:root=true
+type SpokeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Spoke `json:"items"`
+}
