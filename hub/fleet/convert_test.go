@@ -1,0 +1,72 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+func ready(edits ...func(*v1alpha1.Proxy)) *v1alpha1.Proxy {
+	probed := metav1.NewTime(time.Unix(1_800_000_000, 0))
+	p := &v1alpha1.Proxy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "crawl", Name: "a", UID: "uid-a"},
+		Spec: v1alpha1.ProxySpec{Mode: v1alpha1.ModeManaged, Provider: v1alpha1.ProviderKubernetes, Protocol: v1alpha1.ProtocolHTTP,
+			HealthCheck: v1alpha1.HealthCheck{IntervalSeconds: 30, TimeoutSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}},
+		Status: v1alpha1.ProxyStatus{
+			Phase: v1alpha1.PhaseReady, ProviderID: "crawl/proxy-uid-a/pod-1", IP: "10.0.0.1", Endpoint: "10.0.0.1:3128",
+			LatencyMillis: 40, LastHealthCheckTime: &probed,
+			Conditions: []metav1.Condition{
+				{Type: v1alpha1.ConditionProvisioned, Status: metav1.ConditionTrue},
+				{Type: v1alpha1.ConditionHealthy, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonProbeSucceeded},
+			},
+		},
+	}
+	for _, edit := range edits {
+		edit(p)
+	}
+	return p
+}
+
+func TestFromObjectReadsWhatCrawlersNeed(t *testing.T) {
+	limit := int32(7)
+	p := FromObject("eu", ready(func(p *v1alpha1.Proxy) {
+		p.Spec.MaxLeases = &limit
+		p.Spec.Attributes = map[string]v1alpha1.AttributeValue{"region": "eu"}
+	}))
+	if p.Key.String() != "eu/crawl/a" || p.Endpoint() != "10.0.0.1:3128" || p.MaxLeases != 7 || p.Attributes["region"] != "eu" {
+		t.Errorf("read %+v", p)
+	}
+	if !p.Offerable() || p.Verdict.Latency != 40*time.Millisecond {
+		t.Errorf("the status's claim was lost: %+v", p.Verdict)
+	}
+}
+
+func TestAnEditedPortDoesNotMoveTheRunningInstance(t *testing.T) {
+	p := FromObject("eu", ready(func(p *v1alpha1.Proxy) { p.Spec.Port = 8888 }))
+	if p.Port != 3128 {
+		t.Errorf("crawlers are sent to port %d, where nothing listens yet", p.Port)
+	}
+}
+
+func TestAClaimAboutAnotherEndpointIsNotTakenOver(t *testing.T) {
+	p := FromObject("eu", ready(func(p *v1alpha1.Proxy) {
+		p.Spec.Mode, p.Spec.Provider = v1alpha1.ModeExternal, ""
+		p.Spec.Endpoint = &v1alpha1.Endpoint{Host: "2001:db8::1", Port: 8080}
+	}))
+	if p.Endpoint() != "[2001:db8::1]:8080" || p.Instance != p.Endpoint() {
+		t.Errorf("endpoint %q, instance %q", p.Endpoint(), p.Instance)
+	}
+	if p.Verdict.Health != Unknown {
+		t.Error("an edited endpoint inherits the verdict of the one before it")
+	}
+}
+
+func TestNoAddressYetIsNoEndpoint(t *testing.T) {
+	p := FromObject("eu", ready(func(p *v1alpha1.Proxy) { p.Status = v1alpha1.ProxyStatus{} }))
+	if p.Endpoint() != "" || p.Probeable() || p.Verdict.Health != Unknown {
+		t.Errorf("read %+v", p)
+	}
+}

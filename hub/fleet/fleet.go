@@ -1,0 +1,178 @@
+package fleet
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+)
+
+// Change is one Proxy before and after. Old is nil when it joined the fleet,
+// New when it left.
+type Change struct {
+	Old, New *Proxy
+}
+
+// Fleet holds the Proxies. Create it with New; all methods may be called from
+// any goroutine, but not from a follower.
+type Fleet struct {
+	mu        sync.Mutex
+	clusters  map[string]map[Key]*Proxy
+	sorted    []*Proxy // all, by key; nil when it must be made again
+	followers []func(Change)
+}
+
+// New returns an empty fleet.
+func New() *Fleet {
+	return &Fleet{clusters: map[string]map[Key]*Proxy{}}
+}
+
+// Follow calls f now for every Proxy in the fleet, and then for every change.
+// See the package's documentation for what f may do.
+func (f *Fleet) Follow(follower func(Change)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.sortedLocked() {
+		follower(Change{New: p})
+	}
+	f.followers = append(f.followers, follower)
+}
+
+// Upsert records a Proxy as its spoke shows it. p.Verdict is what the status
+// claims: it counts at first sight alone.
+func (f *Fleet) Upsert(p Proxy) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := f.clusters[p.Cluster][p.Key]
+	p = merge(old, p)
+	if old != nil && reflect.DeepEqual(*old, p) {
+		return
+	}
+	f.putLocked(old, &p)
+}
+
+// Delete removes the Proxy if it still is the one with this UID. A namesake
+// that came after it stays.
+func (f *Fleet) Delete(key Key, uid string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old := f.clusters[key.Cluster][key]; old != nil && old.UID == uid {
+		f.removeLocked(old)
+	}
+}
+
+// Retain removes the cluster's Proxies whose keys are not in keep: what was
+// deleted while nobody watched. A nil keep removes them all.
+func (f *Fleet) Retain(cluster string, keep map[Key]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, old := range f.clusters[cluster] {
+		if !keep[key] {
+			f.removeLocked(old)
+		}
+	}
+}
+
+// SetVerdict records the engine's opinion of one instance. It answers false,
+// and changes nothing, when that instance is no longer what the Proxy is or is
+// withdrawn.
+func (f *Fleet) SetVerdict(key Key, instance string, v Verdict) bool {
+	return f.edit(key, instance, func(p *Proxy) bool {
+		if p.Withdrawn {
+			return false
+		}
+		p.Verdict = v
+		return true
+	})
+}
+
+// SetWithdrawn takes the instance out of service at once, before the
+// reconciler deletes it: it is neither probed nor offered from here on. False
+// takes that back; the instance then starts without a verdict.
+func (f *Fleet) SetWithdrawn(key Key, instance string, withdrawn bool) {
+	f.edit(key, instance, func(p *Proxy) bool {
+		if p.Withdrawn == withdrawn {
+			return false
+		}
+		p.Withdrawn, p.Verdict = withdrawn, Verdict{}
+		return true
+	})
+}
+
+// edit applies change to a copy of the Proxy if it still is that instance, and
+// stores the copy if change says so.
+func (f *Fleet) edit(key Key, instance string, change func(*Proxy) bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := f.clusters[key.Cluster][key]
+	if old == nil || old.Instance != instance {
+		return false
+	}
+	p := *old
+	if !change(&p) {
+		return false
+	}
+	f.putLocked(old, &p)
+	return true
+}
+
+// Get returns the Proxy, or nil.
+func (f *Fleet) Get(key Key) *Proxy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.clusters[key.Cluster][key]
+}
+
+// All returns every Proxy in the order of their keys. The slice is the
+// caller's to read, not to write.
+func (f *Fleet) All() []*Proxy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sortedLocked()
+}
+
+// Count returns how many Proxies the cluster has, and how many instances run
+// for the Managed ones among them.
+func (f *Fleet) Count(cluster string) (proxies, instances int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.clusters[cluster] {
+		if p.Managed && p.Instance != "" {
+			instances++
+		}
+	}
+	return len(f.clusters[cluster]), instances
+}
+
+func (f *Fleet) putLocked(old, p *Proxy) {
+	if f.clusters[p.Cluster] == nil {
+		f.clusters[p.Cluster] = map[Key]*Proxy{}
+	}
+	f.clusters[p.Cluster][p.Key] = p
+	f.changedLocked(Change{Old: old, New: p})
+}
+
+func (f *Fleet) removeLocked(old *Proxy) {
+	delete(f.clusters[old.Cluster], old.Key)
+	if len(f.clusters[old.Cluster]) == 0 {
+		delete(f.clusters, old.Cluster)
+	}
+	f.changedLocked(Change{Old: old})
+}
+
+func (f *Fleet) changedLocked(c Change) {
+	f.sorted = nil
+	for _, follower := range f.followers {
+		follower(c)
+	}
+}
+
+func (f *Fleet) sortedLocked() []*Proxy {
+	if f.sorted == nil {
+		for _, cluster := range f.clusters {
+			f.sorted = slices.AppendSeq(f.sorted, maps.Values(cluster))
+		}
+		slices.SortFunc(f.sorted, func(a, b *Proxy) int { return a.Compare(b.Key) })
+	}
+	return f.sorted
+}
