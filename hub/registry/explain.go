@@ -1,0 +1,49 @@
+package registry
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/url"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+// explainRequest names the reason for a request that failed. The ways of not
+// being reachable share a reason and differ in the message.
+func explainRequest(err error) (reason, message string) {
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return v1alpha1.ReasonUnauthorized, "the API server does not accept the credential: give the Secret a kubeconfig with a valid one"
+	case apierrors.IsForbidden(err):
+		return v1alpha1.ReasonForbidden, "the hub lacks a right in the cluster: " + err.Error()
+	}
+	var verification *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname):
+		return v1alpha1.ReasonUnreachable, "the server's certificate does not fit the kubeconfig: " + inner(err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return v1alpha1.ReasonUnreachable, "the connection is refused: " + inner(err)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return v1alpha1.ReasonUnreachable, "the server does not answer in time"
+	default:
+		return v1alpha1.ReasonUnreachable, inner(err)
+	}
+}
+
+// inner leaves the verb and URL out: the Spoke shows the server already.
+func inner(err error) string {
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Err.Error()
+	}
+	return err.Error()
+}
