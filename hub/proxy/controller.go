@@ -1,0 +1,141 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/provider"
+	"github.com/proxyfleet/proxy-operator/spoke/pod"
+)
+
+const (
+	// reconcileTimeout bounds one pass: a spoke that hangs holds a worker no longer.
+	reconcileTimeout = 30 * time.Second
+	// Backoff of a Proxy whose pass failed. The library's own cap is a
+	// thousand seconds, which a user takes for a dead operator.
+	backoffBase, backoffCap = 500 * time.Millisecond, 30 * time.Second
+)
+
+// Options configure the controller.
+type Options struct {
+	Fleet *fleet.Fleet
+	// HubID marks what is ours.
+	HubID string
+	// ClusterUID returns the identity of an engaged spoke.
+	ClusterUID func(spoke string) (string, bool)
+	// DefaultImage runs where spec.kubernetes.image is absent.
+	DefaultImage string
+	// MaxConcurrent is the number of Proxies worked on at once; 16 where zero.
+	MaxConcurrent int
+	// Recorder is told of every provider call.
+	Recorder provider.Recorder
+	// Log is the base of the controller's lines.
+	Log logr.Logger
+}
+
+// SetUp adds the controller to the manager.
+func SetUp(mgr mcmanager.Manager, o Options) error {
+	if o.MaxConcurrent == 0 {
+		o.MaxConcurrent = 16
+	}
+	r := &reconciler{Options: o, clusters: mgr.GetCluster}
+	err := mcbuilder.ControllerManagedBy(mgr).
+		Named("proxy").
+		For(&v1alpha1.Proxy{}).
+		WatchesRawSource(verdictSource(o.Fleet)).
+		WithOptions(controller.TypedOptions[mcreconcile.Request]{
+			MaxConcurrentReconciles: o.MaxConcurrent,
+			ReconciliationTimeout:   reconcileTimeout,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffBase, backoffCap),
+			LogConstructor:          logConstructor(o.Log),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the proxy controller: %w", err)
+	}
+	return nil
+}
+
+// logConstructor puts spoke, namespace and name on every line of a pass; the
+// library's own carries neither.
+func logConstructor(base logr.Logger) func(*mcreconcile.Request) logr.Logger {
+	return func(req *mcreconcile.Request) logr.Logger {
+		if req == nil {
+			return base
+		}
+		return base.WithValues("spoke", req.ClusterName, "namespace", req.Namespace, "name", req.Name)
+	}
+}
+
+// verdictSource wakes a Proxy whose verdict changed. It adds to the queue
+// itself: there is no channel that could be full and lose one.
+func verdictSource(f *fleet.Fleet) source.TypedSource[mcreconcile.Request] {
+	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q workqueue.TypedRateLimitingInterface[mcreconcile.Request]) error {
+		f.Follow(func(c fleet.Change) {
+			if c.Old != nil && c.New != nil && c.Old.Verdict != c.New.Verdict {
+				q.Add(request(c.New.Key))
+			}
+		})
+		return nil
+	})
+}
+
+func request(k fleet.Key) mcreconcile.Request {
+	return mcreconcile.Request{
+		ClusterName: multicluster.ClusterName(k.Cluster),
+		Request:     reconcile.Request{NamespacedName: types.NamespacedName{Namespace: k.Namespace, Name: k.Name}},
+	}
+}
+
+type reconciler struct {
+	Options
+	clusters func(context.Context, multicluster.ClusterName) (cluster.Cluster, error)
+}
+
+// Reconcile fetches one Proxy and hands it to a pass. A spoke that is not
+// engaged is no error: its Proxies come again when it is.
+func (r *reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ctrl.Result, error) {
+	spoke := req.ClusterName.String()
+	cl, err := r.clusters(ctx, req.ClusterName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	clusterUID, ok := r.ClusterUID(spoke)
+	if !ok {
+		return ctrl.Result{}, multicluster.ErrClusterNotFound
+	}
+	var p v1alpha1.Proxy
+	if err := cl.GetClient().Get(ctx, req.NamespacedName, &p); err != nil {
+		if apierrors.IsNotFound(err) {
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("read proxy: %w", err)
+	}
+	pods := pod.Provider{Reader: cl.GetAPIReader(), Writer: cl.GetClient()}
+	s := &pass{
+		spoke:    spoke,
+		owner:    provider.Owner{Hub: r.HubID, ClusterUID: clusterUID},
+		client:   cl.GetClient(),
+		provider: provider.Observed(pods, r.Recorder, string(v1alpha1.ProviderKubernetes), spoke),
+		fleet:    r.Fleet,
+		image:    r.DefaultImage,
+	}
+	return s.run(ctx, &p)
+}

@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"net"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/provider"
+)
+
+// setCondition stages one condition. Its transition time moves only when the
+// condition's status does.
+func setCondition(p *v1alpha1.Proxy, kind string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: p.Generation,
+	})
+}
+
+func setProvisioned(p *v1alpha1.Proxy, ok bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if ok {
+		status = metav1.ConditionTrue
+	}
+	setCondition(p, v1alpha1.ConditionProvisioned, status, reason, message)
+}
+
+func provisioned(p *v1alpha1.Proxy) bool {
+	return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+}
+
+// setInstance stages what the status says about the instance; nil for none.
+func setInstance(p *v1alpha1.Proxy, inst *provider.Instance) {
+	if inst == nil {
+		p.Status.ProviderID, p.Status.IP, p.Status.Endpoint = "", "", ""
+		return
+	}
+	if p.Status.ProviderID != inst.ProviderID {
+		p.Status.IP, p.Status.Endpoint = "", ""
+	}
+	p.Status.ProviderID = inst.ProviderID
+	// A restarting instance may show no address for a moment; it keeps the one
+	// it had until it shows another.
+	if inst.IP != "" {
+		p.Status.IP = inst.IP
+		p.Status.Endpoint = net.JoinHostPort(inst.IP, strconv.Itoa(int(p.Spec.ListenPort())))
+	}
+}
+
+// finishStatus derives Healthy, Ready and the phase from what was staged and
+// from the engine's verdict. seen is the fleet's view, nil when it has none.
+func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
+	var v fleet.Verdict
+	if seen != nil && seen.UID == string(p.UID) && seen.Instance == instance {
+		v = seen.Verdict
+	}
+	p.Status.LatencyMillis = 0
+	switch {
+	case !provisioned(p):
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonNotProvisioned, "nothing to probe yet")
+	case v.Health == fleet.Healthy:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v.Reason, v.Message)
+		p.Status.LatencyMillis = v.LatencyMillis()
+	case v.Health == fleet.Unhealthy:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionFalse, v.Reason, v.Message)
+		p.Status.LatencyMillis = v.LatencyMillis()
+	default:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "no verdict yet")
+	}
+	if !v.Time.IsZero() && provisioned(p) {
+		// The wire has whole seconds; a finer time would differ from itself
+		// after the round trip and cause a write each pass.
+		p.Status.LastHealthCheckTime = &metav1.Time{Time: v.Time.Truncate(time.Second)}
+	}
+	setReady(p)
+	p.Status.Phase = phase(p)
+	p.Status.ObservedGeneration = p.Generation
+}
+
+// setReady repeats the first condition that stands in the way.
+func setReady(p *v1alpha1.Proxy) {
+	for _, kind := range []string{v1alpha1.ConditionProvisioned, v1alpha1.ConditionHealthy} {
+		if c := meta.FindStatusCondition(p.Status.Conditions, kind); c != nil && c.Status != metav1.ConditionTrue {
+			setCondition(p, v1alpha1.ConditionReady, metav1.ConditionFalse, c.Reason, c.Message)
+			return
+		}
+	}
+	setCondition(p, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ConditionReady, "provisioned and healthy")
+}
+
+// phase sums the staged conditions up.
+func phase(p *v1alpha1.Proxy) v1alpha1.Phase {
+	if !p.DeletionTimestamp.IsZero() {
+		return v1alpha1.PhaseDeleting
+	}
+	if provisioned(p) {
+		switch health := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionHealthy); health.Status {
+		case metav1.ConditionTrue:
+			return v1alpha1.PhaseReady
+		case metav1.ConditionFalse:
+			return v1alpha1.PhaseUnhealthy
+		default:
+			return v1alpha1.PhaseProbing
+		}
+	}
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+	switch {
+	case c == nil:
+		return v1alpha1.PhasePending
+	case c.Reason == v1alpha1.ReasonReplacing:
+		return v1alpha1.PhaseReplacing
+	case c.Reason == v1alpha1.ReasonPermanentError:
+		return v1alpha1.PhaseFailed
+	case c.Reason == v1alpha1.ReasonProvisioning:
+		return v1alpha1.PhaseProvisioning
+	default:
+		return v1alpha1.PhasePending
+	}
+}
+
+// equal says that writing b over a would change nothing.
+func equal(a, b *v1alpha1.ProxyStatus) bool { return equality.Semantic.DeepEqual(a, b) }
