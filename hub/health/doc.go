@@ -1,0 +1,15 @@
+// Package health is the only authority on whether a Proxy works. It probes
+// every Proxy of every spoke with a fresh request through it, counts passes and
+// failures against the Proxy's thresholds, and sets the verdict in the fleet,
+// where leasing follows it in the same instant. The reconciler writes it to
+// the status later.
+//
+// The engine (engine.go) follows the fleet's changes and keeps a heap of due
+// times, so a quiet second costs the same whatever the size of the fleet. Every
+// probe runs on a goroutine of its own, under a limit: with a fixed pool a few
+// proxies that hang would hold up all others. The decisions are in tracker.go,
+// free of goroutines and clocks; the wire is in probe.go.
+//
+// A probe's result counts for the instance it was sent to: the fleet refuses a
+// verdict about an instance that has been replaced meanwhile.
+package health

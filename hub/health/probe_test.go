@@ -1,0 +1,143 @@
+package health
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elazarl/goproxy"
+
+	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
+)
+
+// forwardProxy is a real one, as pods run it.
+func forwardProxy(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(goproxy.NewProxyHttpServer())
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// peer accepts connections and lets behave do with each what it wants; the
+// connection is closed when behave returns or the test ends.
+func peer(t *testing.T, behave func(net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			context.AfterFunc(ctx, func() { conn.Close() })
+			go func() {
+				defer conn.Close()
+				behave(conn)
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// answering reads a request's header and answers with text.
+func answering(text string) func(net.Conn) {
+	return func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			fmt.Fprint(conn, text)
+		}
+	}
+}
+
+func silent(conn net.Conn) { _, _ = conn.Read(make([]byte, 1<<20)); _, _ = conn.Read(make([]byte, 1)) }
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func TestAProbeSaysWhatFailed(t *testing.T) {
+	site := origin.Start(t)
+	good := forwardProxy(t)
+	for _, tc := range []struct {
+		name, endpoint, target string
+		roots                  *x509.CertPool
+		reason, message        string
+	}{
+		{"https through a tunnel", good, site.URL + "/generate_204", site.CertPool(), "ProbeSucceeded", ""},
+		{"http in absolute form", good, site.PlainURL + "/", site.CertPool(), "ProbeSucceeded", ""},
+		{"the site's certificate is not trusted", good, site.URL, x509.NewCertPool(), "TLSFailed", "certificate"},
+		{"the site answers 503", good, site.URL + "/status/503", site.CertPool(), "UnexpectedStatus", "503"},
+		{"the site redirects", good, site.URL + "/status/302", site.CertPool(), "UnexpectedStatus", "302"},
+		{"nothing listens", closedPort(t), site.URL, site.CertPool(), "DialFailed", "refused"},
+		{"credentials wanted for the tunnel", peer(t, answering("HTTP/1.1 407 Who Are You\r\nContent-Length: 0\r\n\r\n")), site.URL, site.CertPool(), "ProxyAuthRequired", "407 Who Are You"},
+		{"credentials wanted for a plain request", peer(t, answering("HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")), site.PlainURL, nil, "ProxyAuthRequired", "407 Who"},
+		{"tunnel refused", peer(t, answering("HTTP/1.1 403 Not You\r\nContent-Length: 0\r\n\r\n")), site.URL, site.CertPool(), "ConnectRefused", "403 Not You"},
+		{"closed before the answer", peer(t, answering("")), site.URL, site.CertPool(), "ConnectRefused", "EOF"},
+		{"garbage for an answer", peer(t, answering("SSH-2.0-OpenSSH\r\n\r\n")), site.URL, site.CertPool(), "ConnectRefused", "malformed"},
+		{"headers without end", peer(t, func(conn net.Conn) {
+			answering("HTTP/1.1 200 OK\r\n")(conn)
+			for {
+				if _, err := fmt.Fprint(conn, "X-Filler: "+strings.Repeat("x", 4000)+"\r\n"); err != nil {
+					return
+				}
+			}
+		}), site.URL, site.CertPool(), "ConnectRefused", "EOF"},
+		{"hangs after accepting", peer(t, silent), site.URL, site.CertPool(), "Timeout", "no answer"},
+		{"hangs after the tunnel is open", peer(t, func(conn net.Conn) {
+			answering("HTTP/1.1 200 OK\r\n\r\n")(conn)
+			silent(conn)
+		}), site.URL, site.CertPool(), "Timeout", "TLS handshake"},
+		{"speaks no TLS after the tunnel is open", peer(t, answering("HTTP/1.1 200 OK\r\n\r\nhello, this is not TLS")), site.URL, site.CertPool(), "TLSFailed", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			timeout := 20 * time.Second
+			if tc.reason == "Timeout" {
+				timeout = 300 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			p := prober{roots: tc.roots}
+			r := p.probe(ctx, tc.endpoint, tc.target)
+			if r.reason != tc.reason || r.ok != (tc.reason == "ProbeSucceeded") || !strings.Contains(r.message, tc.message) {
+				t.Errorf("got %+v, want %s with %q", r, tc.reason, tc.message)
+			}
+			if r.ok && r.latency <= 0 {
+				t.Error("a probe that passed took no time")
+			}
+		})
+	}
+}
+
+func TestABodyThatNeverEndsDoesNotFailOrHoldAProbe(t *testing.T) {
+	endless := peer(t, func(conn net.Conn) {
+		answering("HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")(conn)
+		for {
+			if _, err := conn.Write(make([]byte, 4096)); err != nil {
+				return
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p := prober{}
+	if r := p.probe(ctx, endless, "http://example.test/"); !r.ok {
+		t.Errorf("got %+v", r)
+	}
+}
