@@ -1,0 +1,37 @@
+package rest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/hub/lease"
+)
+
+func TestRetryAfterIsNeverEarlyByRounding(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1: "1", time.Second - 1: "1", time.Second: "1", time.Second + 1: "2", 29*time.Second + time.Millisecond: "30", time.Hour: "3600",
+	} {
+		w := httptest.NewRecorder()
+		retryAfter(w, d)
+		if got := w.Header().Get("Retry-After"); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestAHalfSentAnswerIsCutOffRatherThanFinished(t *testing.T) {
+	s := New(Options{Fleet: fleet.New(), Leases: lease.New(lease.Options{})})
+	handler := s.recovered(s.logged(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"proxies":[`))
+		panic("boom")
+	})))
+	defer func() {
+		if cause := recover(); cause != http.ErrAbortHandler {
+			t.Errorf("recovered %v: net/http would end the answer as if it were whole", cause)
+		}
+	}()
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/proxies", nil))
+}

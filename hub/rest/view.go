@@ -1,0 +1,99 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/hub/lease"
+)
+
+// proxyView is a Proxy on the wire: an item of the list and, with url, the
+// Proxy of a lease.
+type proxyView struct {
+	Cluster       string            `json:"cluster"`
+	Namespace     string            `json:"namespace"`
+	Name          string            `json:"name"`
+	UID           string            `json:"uid"`
+	Protocol      string            `json:"protocol"`
+	Host          string            `json:"host"`
+	Port          int               `json:"port"`
+	URL           string            `json:"url,omitempty"`
+	Attributes    map[string]string `json:"attributes"`
+	Healthy       bool              `json:"healthy"`
+	Phase         string            `json:"phase"`
+	LatencyMillis int64             `json:"latencyMillis,omitempty"` // none: absent
+	ActiveLeases  int               `json:"activeLeases"`
+	MaxLeases     int               `json:"maxLeases,omitempty"` // no limit: absent
+}
+
+func viewProxy(p *fleet.Proxy, active int) proxyView {
+	attributes := p.Attributes
+	if attributes == nil {
+		attributes = map[string]string{} // {} and not null
+	}
+	return proxyView{
+		Cluster: p.Cluster, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		Protocol: p.Protocol, Host: p.Host, Port: p.Port, Attributes: attributes,
+		Healthy: p.Offerable(), Phase: p.Phase(), LatencyMillis: p.Verdict.LatencyMillis(),
+		ActiveLeases: active, MaxLeases: p.MaxLeases,
+	}
+}
+
+// proxyURL is what a client configures as its proxy.
+func proxyURL(p *fleet.Proxy) string {
+	u := url.URL{Scheme: p.Protocol, Host: net.JoinHostPort(p.Host, strconv.Itoa(p.Port))}
+	return u.String()
+}
+
+// leaseView is a lease on the wire.
+type leaseView struct {
+	LeaseID    string    `json:"leaseID"`
+	Client     string    `json:"client"`
+	Target     string    `json:"target"`
+	ExpiresAt  string    `json:"expiresAt"`
+	TTLSeconds int64     `json:"ttlSeconds"`
+	Proxy      proxyView `json:"proxy"`
+}
+
+func viewLease(l lease.Lease) leaseView {
+	v := leaseView{
+		LeaseID: l.ID, Client: l.Client, Target: l.Target,
+		// Whole seconds, cut off: a client that trusts it is early, never late.
+		ExpiresAt:  l.ExpiresAt.UTC().Format(time.RFC3339),
+		TTLSeconds: int64(l.TTL / time.Second),
+		Proxy:      viewProxy(l.Proxy, l.Active),
+	}
+	v.Proxy.URL = proxyURL(l.Proxy)
+	return v
+}
+
+// listView is a page of Proxies on the wire.
+type listView struct {
+	Proxies  []proxyView `json:"proxies"`
+	Count    int         `json:"count"`
+	Continue string      `json:"continue"`
+}
+
+// writeJSON sends an answer. It is encoded first, so that it has a length and
+// a failure is still a 500.
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // this is not a web page, and URLs have &
+	if err := e.Encode(body); err != nil {
+		panic(err) // a type that cannot be encoded is a bug
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client is gone: nothing to be done
+}
