@@ -1,0 +1,188 @@
+// Package app is the hub: Run puts the rooms of the house together. It knows no
+// signals and no exit codes, so that a test can start what users start.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/hub/health"
+	"github.com/proxyfleet/proxy-operator/hub/lease"
+	"github.com/proxyfleet/proxy-operator/hub/metrics"
+	"github.com/proxyfleet/proxy-operator/hub/proxy"
+	"github.com/proxyfleet/proxy-operator/hub/registry"
+	restapi "github.com/proxyfleet/proxy-operator/hub/rest"
+)
+
+// Run runs the hub until ctx ends. It returns an error when the hub cannot
+// start, or when a part that must run has ended.
+func Run(ctx context.Context, o Options) error {
+	log := zap.New(zap.UseFlagOptions(&o.Zap))
+	ctrl.SetLogger(log)
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("build the scheme: %w", err)
+	}
+	cfg, err := hubConfig(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	if o.HubID == "" {
+		if o.HubID, err = clusterUID(ctx, cfg, scheme); err != nil {
+			return fmt.Errorf("find out the hub's id: %w", err)
+		}
+	}
+
+	everyProxy := fleet.New()
+	leases := lease.New(lease.Options{DefaultTTL: o.LeaseDefaultTTL, MaxTTL: o.LeaseMaxTTL, CooldownWindow: o.LeaseCooldownWindow})
+	everyProxy.Follow(leases.Observe)
+	spokes := registry.New(registry.Options{Fleet: everyProxy, Scheme: scheme, Log: log.WithName("registry")})
+	gatherer := prometheus.NewRegistry()
+	recorder := metrics.New(gatherer, metrics.Sources{
+		Proxies: everyProxy.All, SpokeReasons: spokes.Reasons, LeasesByCluster: leases.ActiveByCluster, Cooldowns: leases.Cooldowns,
+	})
+	prober := health.New(health.Options{
+		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: o.HealthMaxInFlight, Recorder: recorder,
+	})
+	api := restapi.New(restapi.Options{
+		Token: o.APIToken, Fleet: everyProxy, Leases: leases, Ready: spokes.Settled, Metrics: recorder, Log: log.WithName("api"),
+	})
+
+	mgr, err := newManager(cfg, scheme, spokes, o, log)
+	if err != nil {
+		return err
+	}
+	if err := spokes.SetUp(mgr.GetLocalManager(), o.Namespace); err != nil {
+		return err
+	}
+	if err := proxy.SetUp(mgr, proxy.Options{
+		Fleet: everyProxy, HubID: o.HubID, ClusterUID: spokes.ClusterUID, DefaultImage: o.DefaultProxyImage,
+		MaxConcurrent: o.MaxConcurrentReconciles, Recorder: recorder, Log: log.WithName("proxy"),
+	}); err != nil {
+		return err
+	}
+	serveAPI, err := listen("API", o.APIAddress, log, api.Serve)
+	if err != nil {
+		return err
+	}
+	serveMetrics, err := listen("metrics", o.MetricsAddress, log, metricsServer(gatherer))
+	if err != nil {
+		return err
+	}
+	for _, run := range []manager.RunnableFunc{serveAPI, serveMetrics, leases.Run, prober.Run} {
+		if err := mgr.GetLocalManager().Add(run); err != nil {
+			return fmt.Errorf("add to the manager: %w", err)
+		}
+	}
+
+	if o.APIToken == "" {
+		log.Info("WARNING: the API asks for no token: everybody who can reach it can lease every proxy. Set DISCOVERY_TOKEN.")
+	}
+	log.Info("WARNING: leases and cooldowns are kept in memory and end with this process")
+	log.Info("Starting the hub", "hubID", o.HubID, "namespace", o.Namespace)
+	return mgr.Start(ctx)
+}
+
+// hubConfig leads to the hub's own cluster.
+func hubConfig(file string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the hub's own cluster (give --kubeconfig outside of it): %w", err)
+	}
+	return cfg, nil
+}
+
+// clusterUID is the identity of the hub's own cluster.
+func clusterUID(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme) (string, error) {
+	direct, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var system corev1.Namespace
+	if err := direct.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system); err != nil {
+		return "", err
+	}
+	return string(system.UID), nil
+}
+
+// newManager caches, of the hub's cluster, the kubeconfig Secrets and Spokes
+// of one namespace and nothing else.
+func newManager(cfg *rest.Config, scheme *runtime.Scheme, spokes *registry.Registry, o Options, log logr.Logger) (mcmanager.Manager, error) {
+	mgr, err := mcmanager.New(cfg, spokes, manager.Options{
+		Scheme: scheme,
+		Logger: log,
+		Cache: cache.Options{
+			DefaultNamespaces: map[string]cache.Config{o.Namespace: {}},
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Secret{}: {Label: labels.SelectorFromSet(registry.SecretSelector())},
+			},
+		},
+		// The hub serves its own registry beside the library's; see metricsServer.
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: o.ProbeAddress,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("build the manager: %w", err)
+	}
+	local := mgr.GetLocalManager()
+	if err := errors.Join(local.AddHealthzCheck("ping", healthz.Ping), local.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return nil, fmt.Errorf("add the hub's own health checks: %w", err)
+	}
+	return mgr, nil
+}
+
+// listen takes the address now, so that one that is in use is told at once,
+// and returns what serves on it later.
+func listen(what, address string, log logr.Logger, serve func(context.Context, net.Listener) error) (manager.RunnableFunc, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("serve %s: %w", what, err)
+	}
+	log.Info("Listening", "for", what, "address", listener.Addr().String())
+	return func(ctx context.Context) error { return serve(ctx, listener) }, nil
+}
+
+// metricsServer serves the hub's metrics and controller-runtime's.
+func metricsServer(own *prometheus.Registry) func(context.Context, net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{own, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
+	return func(ctx context.Context, listener net.Listener) error {
+		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+		defer stop()
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+}

@@ -1,0 +1,403 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/elazarl/goproxy"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/cmd/hub/app"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
+	"github.com/proxyfleet/proxy-operator/test/controlplane"
+	"github.com/proxyfleet/proxy-operator/test/process"
+)
+
+const (
+	system = "proxy-operator-system"
+	ns     = "crawl"
+	token  = "integration-token"
+	// patience is a generous deadline for what takes seconds.
+	patience = 60 * time.Second
+)
+
+// world is a running hub with its cluster and spokes, as an admin sets them up:
+// the hub holds the generated roles and nothing more.
+type world struct {
+	root   *testing.T // of the whole world
+	t      *testing.T // of the step under way
+	hub    client.Client
+	spokes map[string]*spokeWorld
+	site   *origin.Server
+	api    string
+	health string
+}
+
+// spokeWorld is one spoke with its admin's client.
+type spokeWorld struct {
+	client.Client
+	name  string
+	plane *controlplane.ControlPlane
+	// kubeconfig is what the hub is given.
+	kubeconfig []byte
+}
+
+func newClient(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	t.Helper()
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// newWorld starts a hub cluster and the spokes eu and us, prepares them from
+// config/, and starts the hub.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	planes := controlplane.StartForTest(t, 3)
+	w := &world{root: t, t: t, site: origin.Start(t), spokes: map[string]*spokeWorld{}}
+	config := func(path string) string { return filepath.Join("..", "..", "..", "config", path) }
+	if err := planes[0].Apply(t.Context(), config("crd"), config("rbac/hub")); err != nil {
+		t.Fatal(err)
+	}
+	w.hub = newClient(t, planes[0].Admin())
+	for i, name := range []string{"eu", "us"} {
+		plane := planes[i+1]
+		if err := plane.Apply(t.Context(), config("crd/crawl.proxyfleet.dev_proxies.yaml"), config("rbac/spoke")); err != nil {
+			t.Fatal(err)
+		}
+		s := &spokeWorld{Client: newClient(t, plane.Admin()), name: name, plane: plane}
+		s.kubeconfig = s.hubKubeconfig(t)
+		w.create(s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		w.spokes[name] = s
+	}
+	w.startHub(planes[0])
+	return w
+}
+
+// hubKubeconfig holds a fresh token of the ServiceAccount that config/rbac/spoke makes.
+func (s *spokeWorld) hubKubeconfig(t *testing.T) []byte {
+	t.Helper()
+	cfg := must[*rest.Config](t)(s.plane.ServiceAccount(t.Context(), system, "proxy-operator-hub"))
+	return must[[]byte](t)(controlplane.Kubeconfig(controlplane.Context{Name: s.name, Config: cfg}))
+}
+
+// startHub runs the hub with ServiceAccount hub's rights until the test ends.
+func (w *world) startHub(plane *controlplane.ControlPlane) {
+	t := w.t
+	t.Helper()
+	cfg := must[*rest.Config](t)(plane.ServiceAccount(t.Context(), system, "hub"))
+	kubeconfig := filepath.Join(t.TempDir(), "hub.kubeconfig")
+	content := must[[]byte](t)(controlplane.Kubeconfig(controlplane.Context{Name: "hub", Config: cfg}))
+	if err := os.WriteFile(kubeconfig, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ca := filepath.Join(t.TempDir(), "origin.pem")
+	if err := os.WriteFile(ca, w.site.CAPEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var addresses []string
+	for range 3 {
+		port := must[*process.Port](t)(process.ReservePort(""))
+		t.Cleanup(port.Release)
+		addresses = append(addresses, port.Address())
+	}
+	w.api, w.health = "http://"+addresses[0], "http://"+addresses[2]
+	options := must[app.Options](t)(app.Parse([]string{
+		"--kubeconfig", kubeconfig, "--api-bind-address", addresses[0], "--metrics-bind-address", addresses[1],
+		"--health-probe-bind-address", addresses[2], "--health-url", w.site.URL + "/generate_204", "--health-ca-file", ca,
+		"--default-proxy-image", "default:image", "--zap-log-level", "info",
+	}, func(string) string { return token }))
+	var log syncBuffer
+	options.Zap.DestWriter = &log
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- app.Run(ctx, options) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("the hub ended with %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("the hub does not stop")
+		}
+		if t.Failed() {
+			t.Logf("the hub's log:\n%s", log.String())
+		}
+	})
+	w.eventually("the hub answers", func() error {
+		select {
+		case err := <-done:
+			done <- err
+			t.Fatalf("the hub ended: %v", err)
+		default:
+		}
+		res, err := http.Get(w.api + "/healthz")
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	})
+}
+
+// register makes the Secret that an admin would.
+func (w *world) register(name string, kubeconfig []byte) *corev1.Secret {
+	w.t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name, Labels: map[string]string{v1alpha1.LabelKubeconfig: "true"}},
+		Data:       map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig},
+	}
+	w.create(w.hub, secret)
+	return secret
+}
+
+func (w *world) create(c client.Client, o client.Object) {
+	w.t.Helper()
+	if err := c.Create(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// eventually tries until check is content. Its last complaint is shown.
+func (w *world) eventually(what string, check func() error) {
+	w.t.Helper()
+	eventually(w.t, what, check)
+}
+
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%s: not within %s: %v", what, patience, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// get reads o anew.
+func (w *world) get(c client.Client, o client.Object) error {
+	return c.Get(w.t.Context(), client.ObjectKeyFromObject(o), o)
+}
+
+// condition is status/reason of a Proxy's or Spoke's condition.
+func condition(conditions []metav1.Condition, kind string) string {
+	for _, c := range conditions {
+		if c.Type == kind {
+			return string(c.Status) + "/" + c.Reason + ": " + c.Message
+		}
+	}
+	return "absent"
+}
+
+// spokeShows waits until the Spoke's condition begins with want and contains text.
+func (w *world) spokeShows(name, kind, want, text string) *v1alpha1.Spoke {
+	w.t.Helper()
+	spoke := &v1alpha1.Spoke{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}}
+	w.eventually("spoke "+name+" shows "+want, func() error {
+		if err := w.get(w.hub, spoke); err != nil {
+			return err
+		}
+		if got := condition(spoke.Status.Conditions, kind); !strings.HasPrefix(got, want) || !strings.Contains(got, text) {
+			return fmt.Errorf("%s is %s", kind, got)
+		}
+		return nil
+	})
+	return spoke
+}
+
+// proxyShows waits until the Proxy is in this phase.
+func (w *world) proxyShows(s *spokeWorld, p *v1alpha1.Proxy, phase v1alpha1.Phase) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("proxy %s is %s", p.Name, phase), func() error {
+		if err := w.get(s, p); err != nil {
+			return err
+		}
+		if p.Status.Phase != phase {
+			return fmt.Errorf("it is %s: %s; %s", p.Status.Phase,
+				condition(p.Status.Conditions, v1alpha1.ConditionProvisioned), condition(p.Status.Conditions, v1alpha1.ConditionHealthy))
+		}
+		return nil
+	})
+}
+
+// forwardProxy runs a real forward proxy until the world ends and returns its
+// port on 127.0.0.1.
+func (w *world) forwardProxy() int32 {
+	t := w.t
+	t.Helper()
+	s := httptest.NewServer(goproxy.NewProxyHttpServer())
+	w.root.Cleanup(s.Close)
+	_, port, _ := strings.Cut(strings.TrimPrefix(s.URL, "http://"), ":")
+	return int32(must[int](t)(strconv.Atoi(port)))
+}
+
+// managed builds a Managed Proxy that listens on port.
+func managed(name string, port int32, edits ...func(*v1alpha1.Proxy)) *v1alpha1.Proxy {
+	p := &v1alpha1.Proxy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec: v1alpha1.ProxySpec{
+			Provider: v1alpha1.ProviderKubernetes, Port: port,
+			Attributes:  map[string]v1alpha1.AttributeValue{"test": v1alpha1.AttributeValue(name)},
+			HealthCheck: v1alpha1.HealthCheck{IntervalSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 2},
+		},
+	}
+	for _, edit := range edits {
+		edit(p)
+	}
+	return p
+}
+
+// podOf waits for a pod of the Proxy other than the one with UID not.
+func (w *world) podOf(s *spokeWorld, p *v1alpha1.Proxy, not string) *corev1.Pod {
+	w.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "proxy-" + string(p.UID)}}
+	w.eventually("a pod for "+p.Name, func() error {
+		if err := w.get(s, pod); err != nil {
+			return err
+		}
+		if string(pod.UID) == not {
+			return errors.New("still the old one")
+		}
+		return nil
+	})
+	return pod
+}
+
+// bind gives the pod a node, so that deleting it is graceful, as on a real one.
+func (w *world) bind(s *spokeWorld, pod *corev1.Pod) {
+	w.t.Helper()
+	binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "node"}}
+	if err := s.SubResource("binding").Create(w.t.Context(), pod, binding); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// run says what a kubelet would say of a pod whose container runs.
+func (w *world) run(s *spokeWorld, pod *corev1.Pod) {
+	w.t.Helper()
+	now := metav1.Now()
+	base := pod.DeepCopy()
+	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "127.0.0.1"
+	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "proxy", Image: "default:image", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+	}}
+	if err := s.Status().Patch(w.t.Context(), pod, client.MergeFrom(base)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// vanish finishes a graceful deletion, as a kubelet does.
+func (w *world) vanish(s *spokeWorld, pod *corev1.Pod) {
+	w.t.Helper()
+	if err := s.Delete(w.t.Context(), pod, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// call makes one API request and decodes a JSON answer into out, if out is not nil.
+func (w *world) call(method, path, body string, out any) int {
+	w.t.Helper()
+	req := must[*http.Request](w.t)(http.NewRequestWithContext(w.t.Context(), method, w.api+path, strings.NewReader(body)))
+	req.Header.Set("Authorization", "Bearer "+token)
+	res := must[*http.Response](w.t)(http.DefaultClient.Do(req))
+	defer res.Body.Close()
+	content := must[[]byte](w.t)(io.ReadAll(res.Body))
+	if out != nil {
+		if err := json.Unmarshal(content, out); err != nil {
+			w.t.Fatalf("%s %s answered %d with %q: %v", method, path, res.StatusCode, content, err)
+		}
+	}
+	return res.StatusCode
+}
+
+// listed says which Proxies GET /v1/proxies shows, as cluster/name.
+func (w *world) listed(query string) map[string]proxyItem {
+	w.t.Helper()
+	var list struct{ Proxies []proxyItem }
+	if status := w.call("GET", "/v1/proxies"+query, "", &list); status != http.StatusOK {
+		w.t.Fatalf("GET /v1/proxies answered %d", status)
+	}
+	found := map[string]proxyItem{}
+	for _, p := range list.Proxies {
+		found[p.Cluster+"/"+p.Name] = p
+	}
+	return found
+}
+
+type proxyItem struct {
+	Cluster, Namespace, Name, Host, URL, Phase string
+	Port                                       int
+	Healthy                                    bool
+	ActiveLeases                               int
+}
+
+type leaseReply struct {
+	LeaseID, Error string
+	Proxy          proxyItem
+	Considered     int
+	Unhealthy      int
+}
+
+// syncBuffer may be written and read by several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

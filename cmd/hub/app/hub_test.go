@@ -1,0 +1,433 @@
+package app_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+// TestHub runs the whole hub against three real API servers. The test plays
+// the kubelet, so that it decides when a pod runs and when it is gone.
+func TestHub(t *testing.T) {
+	w := newWorld(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *world)
+	}{
+		{"what is wrong with a spoke is told, and delays no other", badSpokes},
+		{"a Managed Proxy is brought up, leased and let go", managedLife},
+		{"an External Proxy is probed and leased without an instance", externalLife},
+		{"an edited spec replaces the instance, one at a time", replacement},
+		{"a deletion that is begun under a crash leaves nothing", deletionWithoutRecord},
+		{"what is not ours is left alone", notOurs},
+		{"a healthy fleet at rest is not written to", quiet},
+		{"a changed kubeconfig takes no Proxy away, a bad one neither", rotation},
+		{"an API server that is down takes no Proxy away", outage},
+		{"a deregistered spoke leaves the fleet and keeps its pods", deregistration},
+	} {
+		if !t.Run(step.name, func(t *testing.T) {
+			w.t = t
+			step.run(t, w)
+			w.t = w.root
+		}) {
+			return // the next steps build on this one
+		}
+	}
+}
+
+func badSpokes(_ *testing.T, w *world) {
+	w.register("garbage", []byte("\x00not a kubeconfig"))
+	w.register("closed", []byte(strings.Replace(string(w.spokes["eu"].kubeconfig), w.spokes["eu"].plane.Admin().Host, "https://127.0.0.1:1", 1)))
+	w.register("plugin", []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
+		"clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: touch}}}]\n"))
+	w.register("not.a.label", w.spokes["eu"].kubeconfig)
+	for name, s := range w.spokes {
+		w.register(name, s.kubeconfig)
+	}
+	w.spokeShows("garbage", v1alpha1.ConditionReady, "False/KubeconfigInvalid", "not a kubeconfig")
+	w.spokeShows("closed", v1alpha1.ConditionReady, "False/Unreachable", "refused")
+	w.spokeShows("plugin", v1alpha1.ConditionReady, "False/KubeconfigForbidden", "exec")
+	w.spokeShows("not.a.label", v1alpha1.ConditionReady, "False/KubeconfigInvalid", "name")
+	for name, s := range w.spokes {
+		spoke := w.spokeShows(name, v1alpha1.ConditionReady, "True/Connected", "")
+		uid, err := s.plane.UID(w.t.Context())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if spoke.Status.ClusterUID != uid || spoke.Status.Server != s.plane.Admin().Host || !strings.HasPrefix(spoke.Status.Version, "v1.") {
+			w.t.Errorf("status %+v", spoke.Status)
+		}
+		if strings.Contains(fmt.Sprint(spoke), s.plane.Admin().BearerToken) && s.plane.Admin().BearerToken != "" {
+			w.t.Error("the Spoke shows a credential")
+		}
+	}
+	for _, name := range []string{"garbage", "closed", "plugin", "not.a.label"} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}}
+		if err := w.hub.Delete(w.t.Context(), secret); err != nil {
+			w.t.Fatal(err)
+		}
+		w.eventually("spoke "+name+" goes with its Secret", func() error {
+			err := w.get(w.hub, &v1alpha1.Spoke{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("still there (%w)", err)
+		})
+	}
+}
+
+// up applies p and plays the kubelet until it is Ready.
+func (w *world) up(s *spokeWorld, p *v1alpha1.Proxy) *corev1.Pod {
+	w.t.Helper()
+	w.create(s, p)
+	pod := w.podOf(s, p, "")
+	w.bind(s, pod)
+	w.run(s, pod)
+	w.proxyShows(s, p, v1alpha1.PhaseReady)
+	return pod
+}
+
+func managedLife(t *testing.T, w *world) {
+	eu := w.spokes["eu"]
+	p := managed("life", w.forwardProxy())
+	pod := w.up(eu, p)
+	uid, err := eu.plane.UID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{v1alpha1.LabelUID: string(p.UID), v1alpha1.LabelCluster: uid, v1alpha1.LabelSpecHash: p.Annotations[v1alpha1.AnnotationSpecHash], v1alpha1.LabelHub: p.Annotations[v1alpha1.AnnotationHub]}
+	for k, v := range want {
+		if v == "" || pod.Labels[k] != v {
+			t.Errorf("label %s is %q, want %q", k, pod.Labels[k], v)
+		}
+	}
+	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != p.UID {
+		t.Errorf("controller owner %+v", owner)
+	}
+	if got := p.Status.Endpoint; got != fmt.Sprintf("127.0.0.1:%d", p.Spec.Port) || p.Status.LatencyMillis < 0 || !strings.Contains(p.Status.ProviderID, string(pod.UID)) {
+		t.Errorf("status %+v", p.Status)
+	}
+	if item := w.listed("?attr.test=life")["eu/life"]; !item.Healthy || item.Phase != "Ready" {
+		t.Errorf("listed as %+v", item)
+	}
+
+	var granted leaseReply
+	if status := w.call("POST", "/v1/leases", `{"selector":{"test":"life"},"cluster":"eu","target":"127.0.0.1"}`, &granted); status != http.StatusCreated {
+		t.Fatalf("lease: %d %+v", status, granted)
+	}
+	w.fetchThrough(granted.Proxy.URL)
+	if status := w.call("POST", "/v1/leases/"+granted.LeaseID+"/report", `{"result":"ok"}`, nil); status != http.StatusNoContent {
+		t.Errorf("report: %d", status)
+	}
+	if status := w.call("DELETE", "/v1/leases/"+granted.LeaseID, "", nil); status != http.StatusNoContent {
+		t.Errorf("release: %d", status)
+	}
+
+	if err := eu.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.proxyShows(eu, p, v1alpha1.PhaseDeleting)
+	if status := w.call("POST", "/v1/leases", `{"selector":{"test":"life"}}`, &granted); status != http.StatusConflict || granted.Considered != 0 {
+		t.Errorf("a Proxy that is going: lease answered %d, %+v", status, granted)
+	}
+	w.eventually("the pod is being deleted", func() error {
+		if err := w.get(eu, pod); err != nil {
+			return err
+		}
+		if pod.DeletionTimestamp == nil {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	w.vanish(eu, pod)
+	w.gone(eu, p)
+}
+
+// fetchThrough fetches a page of the TLS origin as a crawler would.
+func (w *world) fetchThrough(proxyURL string) {
+	w.t.Helper()
+	through, err := url.Parse(proxyURL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	transport := &http.Transport{Proxy: http.ProxyURL(through), TLSClientConfig: &tls.Config{RootCAs: w.site.CertPool(), MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	res, err := (&http.Client{Transport: transport}).Get(w.site.URL + "/page")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"/page"`) {
+		w.t.Errorf("page through the lease: %d %q %v", res.StatusCode, body, err)
+	}
+}
+
+// gone waits until the Proxy is neither in its spoke nor listed.
+func (w *world) gone(s *spokeWorld, p *v1alpha1.Proxy) {
+	w.t.Helper()
+	w.eventually(p.Name+" is gone", func() error {
+		if err := w.get(s, p); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("still there, finalizers %v (%w)", p.Finalizers, err)
+		}
+		if _, there := w.listed("")[s.name+"/"+p.Name]; there {
+			return errors.New("still listed")
+		}
+		return nil
+	})
+}
+
+func externalLife(t *testing.T, w *world) {
+	us := w.spokes["us"]
+	p := managed("ext", 0, func(p *v1alpha1.Proxy) {
+		p.Spec.Mode, p.Spec.Provider = v1alpha1.ModeExternal, ""
+		p.Spec.Endpoint = &v1alpha1.Endpoint{Host: "127.0.0.1", Port: w.forwardProxy()}
+	})
+	w.create(us, p)
+	w.proxyShows(us, p, v1alpha1.PhaseReady)
+	if len(p.Finalizers) != 0 || p.Status.IP != "127.0.0.1" || p.Annotations[v1alpha1.AnnotationHub] == "" {
+		t.Errorf("finalizers %v, ip %q, annotations %v", p.Finalizers, p.Status.IP, p.Annotations)
+	}
+	var granted leaseReply
+	if status := w.call("POST", "/v1/leases", `{"cluster":"us"}`, &granted); status != http.StatusCreated || granted.Proxy.Name != "ext" {
+		t.Fatalf("lease: %d %+v", status, granted)
+	}
+	w.fetchThrough(granted.Proxy.URL)
+	p.Spec.Endpoint.Port = 1 // nothing listens there
+	if err := us.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.proxyShows(us, p, v1alpha1.PhaseUnhealthy)
+	if got := condition(p.Status.Conditions, v1alpha1.ConditionHealthy); !strings.HasPrefix(got, "False/DialFailed") {
+		t.Errorf("Healthy is %s", got)
+	}
+	if status := w.call("POST", "/v1/leases", `{"cluster":"us"}`, &granted); status != http.StatusConflict || granted.Unhealthy != 1 {
+		t.Errorf("an unhealthy Proxy: lease answered %d, %+v", status, granted)
+	}
+	if err := us.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(us, p)
+}
+
+func replacement(t *testing.T, w *world) {
+	eu := w.spokes["eu"]
+	p := managed("edit", w.forwardProxy())
+	first := w.up(eu, p)
+	edit := func(change func(*v1alpha1.ProxySpec)) {
+		w.eventually("edited", func() error {
+			if err := w.get(eu, p); err != nil {
+				return err
+			}
+			change(&p.Spec)
+			return eu.Update(t.Context(), p)
+		})
+	}
+	edit(func(s *v1alpha1.ProxySpec) {
+		s.Attributes["colour"] = "red"
+		s.HealthCheck.FailureThreshold = 3
+	})
+	w.eventually("attributes follow without a replacement", func() error {
+		if _, there := w.listed("?attr.colour=red")["eu/edit"]; !there {
+			return errors.New("not listed by the new attribute")
+		}
+		return nil
+	})
+	edit(func(s *v1alpha1.ProxySpec) { s.Kubernetes = &v1alpha1.KubernetesSpec{Image: "other:image"} })
+	w.proxyShows(eu, p, v1alpha1.PhaseReplacing)
+	if item := w.listed("")["eu/edit"]; item.Healthy {
+		t.Errorf("an instance on its way out is listed as %+v", item)
+	}
+	if err := w.get(eu, first); err != nil || first.DeletionTimestamp == nil {
+		t.Errorf("the old pod: %v, deleted at %v", err, first.DeletionTimestamp)
+	}
+	w.vanish(eu, first)
+	second := w.podOf(eu, p, string(first.UID))
+	if second.Spec.Containers[0].Image != "other:image" || second.Labels[v1alpha1.LabelSpecHash] == first.Labels[v1alpha1.LabelSpecHash] {
+		t.Errorf("the new pod runs %q with hash %s", second.Spec.Containers[0].Image, second.Labels[v1alpha1.LabelSpecHash])
+	}
+	w.bind(eu, second)
+	w.run(eu, second)
+	w.proxyShows(eu, p, v1alpha1.PhaseReady)
+}
+
+// deletionWithoutRecord plays the crash between Create and the status write.
+func deletionWithoutRecord(t *testing.T, w *world) {
+	eu := w.spokes["eu"]
+	p := managed("crash", w.forwardProxy())
+	w.create(eu, p)
+	pod := w.podOf(eu, p, "")
+	w.eventually("forget the instance", func() error {
+		if err := w.get(eu, p); err != nil {
+			return err
+		}
+		p.Status = v1alpha1.ProxyStatus{}
+		return eu.Status().Update(t.Context(), p)
+	})
+	if err := eu.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(eu, p) // the pod is not bound, so its deletion is immediate
+	if err := w.get(eu, pod); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod outlived its Proxy: %v", err)
+	}
+}
+
+func notOurs(t *testing.T, w *world) {
+	eu := w.spokes["eu"]
+	// Marked by another hub at first, so that its UID is known before this hub acts.
+	p := managed("collide", w.forwardProxy(), func(p *v1alpha1.Proxy) {
+		p.Annotations = map[string]string{v1alpha1.AnnotationHub: "another-hub"}
+	})
+	w.create(eu, p)
+	squatter := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "proxy-" + string(p.UID)},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}},
+	}
+	w.create(eu, squatter)
+	w.up(eu, managed("canary", w.forwardProxy()))
+	if err := w.get(eu, p); err != nil || p.Status.Phase != "" || len(p.Finalizers) != 0 {
+		t.Errorf("another hub's Proxy was touched: %v %+v", err, p)
+	}
+	base := p.DeepCopy()
+	p.Annotations = nil
+	if err := eu.Patch(t.Context(), p, client.MergeFrom(base)); err != nil {
+		t.Fatal(err)
+	}
+	w.proxyShows(eu, p, v1alpha1.PhaseFailed)
+	if got := condition(p.Status.Conditions, v1alpha1.ConditionProvisioned); !strings.HasPrefix(got, "False/PermanentError") || p.Status.ProviderID != "" {
+		t.Errorf("Provisioned is %s, providerID %q", got, p.Status.ProviderID)
+	}
+	if err := eu.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(eu, p)
+	if err := w.get(eu, squatter); err != nil || squatter.DeletionTimestamp != nil {
+		t.Errorf("somebody else's pod was deleted: %v", err)
+	}
+}
+
+func quiet(t *testing.T, w *world) {
+	eu := w.spokes["eu"]
+	versions := func() map[string]string {
+		var proxies v1alpha1.ProxyList
+		var pods corev1.PodList
+		if err := errors.Join(eu.List(t.Context(), &proxies), eu.List(t.Context(), &pods)); err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, p := range proxies.Items {
+			all["proxy "+p.Name] = p.ResourceVersion
+		}
+		for _, p := range pods.Items {
+			all["pod "+p.Name] = p.ResourceVersion
+		}
+		return all
+	}
+	before := versions()
+	if len(before) < 4 {
+		t.Fatalf("nothing to watch over: %v", before)
+	}
+	// Probes come every second: within five, a writer that is not quiet is found.
+	timer := time.NewTimer(5 * time.Second)
+	defer timer.Stop()
+	<-timer.C
+	if after := versions(); !maps.Equal(before, after) {
+		t.Errorf("written to at rest:\n%v\n%v", before, after)
+	}
+}
+
+func rotation(t *testing.T, w *world) {
+	eu := w.spokes["eu"]
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "eu"}}
+	put := func(kubeconfig []byte) {
+		w.eventually("kubeconfig changed", func() error {
+			if err := w.get(w.hub, secret); err != nil {
+				return err
+			}
+			secret.Data[v1alpha1.KubeconfigKey] = kubeconfig
+			return w.hub.Update(t.Context(), secret)
+		})
+	}
+	before := slices.Sorted(maps.Keys(w.listed("?cluster=eu")))
+	hash := w.spokeShows("eu", v1alpha1.ConditionReady, "True/Connected", "").Status.KubeconfigHash
+	put([]byte("typo"))
+	w.spokeShows("eu", v1alpha1.ConditionCredentialAccepted, "False/KubeconfigInvalid", "")
+	w.spokeShows("eu", v1alpha1.ConditionReady, "True/Connected", "")
+	put(eu.hubKubeconfig(t))
+	w.spokeShows("eu", v1alpha1.ConditionCredentialAccepted, "True/Accepted", "")
+	if now := w.spokeShows("eu", v1alpha1.ConditionReady, "True/Connected", "").Status.KubeconfigHash; now == hash {
+		t.Error("the hash is still that of the old kubeconfig")
+	}
+	if after := slices.Sorted(maps.Keys(w.listed("?cluster=eu"))); !slices.Equal(before, after) {
+		t.Errorf("listed %v before and %v after", before, after)
+	}
+	w.up(eu, managed("rotated", w.forwardProxy())) // the new connection is the one that reconciles
+}
+
+func outage(t *testing.T, w *world) {
+	eu := w.spokes["eu"]
+	// Killed: an orderly stop would wait for the hub's watches.
+	pid := eu.plane.APIServerPID()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.spokeShows("eu", v1alpha1.ConditionReady, "False/Unreachable", "")
+	var granted leaseReply
+	if status := w.call("POST", "/v1/leases", `{"selector":{"test":"rotated"}}`, &granted); status != http.StatusCreated {
+		t.Errorf("lease while the API server is down: %d %+v", status, granted)
+	}
+	w.fetchThrough(granted.Proxy.URL)
+	if err := eu.plane.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.spokeShows("eu", v1alpha1.ConditionReady, "True/Connected", "")
+	w.up(eu, managed("after-outage", w.forwardProxy()))
+}
+
+func deregistration(t *testing.T, w *world) {
+	eu := w.spokes["eu"]
+	var before corev1.PodList
+	if err := eu.List(t.Context(), &before, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "eu"}}
+	if err := w.get(w.hub, secret); err != nil {
+		t.Fatal(err)
+	}
+	delete(secret.Labels, v1alpha1.LabelKubeconfig) // removing the label is enough
+	if err := w.hub.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("eu left the fleet", func() error {
+		if left := w.listed("?cluster=eu"); len(left) > 0 {
+			return fmt.Errorf("%d Proxies are still listed", len(left))
+		}
+		return nil
+	})
+	if status := w.call("POST", "/v1/leases", `{"cluster":"eu"}`, nil); status != http.StatusConflict {
+		t.Errorf("lease in a deregistered spoke: %d", status)
+	}
+	var after corev1.PodList
+	if err := eu.List(t.Context(), &after, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	if len(before.Items) == 0 || len(after.Items) != len(before.Items) {
+		t.Errorf("%d pods before, %d after", len(before.Items), len(after.Items))
+	}
+}

@@ -1,0 +1,136 @@
+package app
+
+import (
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+)
+
+// Options are all that the hub can be told. Parse fills them from flags and
+// environment; the contract lists the flags.
+type Options struct {
+	// Kubeconfig leads to the hub's own cluster; empty: in-cluster, or the
+	// user's default.
+	Kubeconfig string
+	// Namespace holds the kubeconfig Secrets and the Spokes.
+	Namespace string
+	// HubID marks what is this hub's; empty: the UID of the hub cluster's
+	// kube-system namespace.
+	HubID string
+
+	APIAddress, MetricsAddress, ProbeAddress string
+	// APIToken is what crawlers authenticate with; empty: no authentication.
+	APIToken string
+
+	MaxConcurrentReconciles int
+	DefaultProxyImage       string
+
+	HealthURL         string
+	HealthRoots       *x509.CertPool
+	HealthMaxInFlight int
+
+	LeaseDefaultTTL, LeaseMaxTTL, LeaseCooldownWindow time.Duration
+
+	Zap zap.Options
+}
+
+// Parse reads the command line and the environment. Its error is one line
+// that names every bad value. With -h it prints the flags and returns
+// flag.ErrHelp.
+func Parse(args []string, getenv func(string) string) (Options, error) {
+	var o Options
+	var healthCAFile string
+	fs := flag.NewFlagSet("hub", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "path of a kubeconfig of the hub's own cluster; not needed inside it")
+	fs.StringVar(&o.Namespace, "namespace", "proxy-operator-system", "namespace of the kubeconfig Secrets and the Spokes")
+	fs.StringVar(&o.HubID, "hub-id", "", "id that marks what is this hub's; default: the UID of the hub cluster's kube-system namespace")
+	fs.StringVar(&o.APIAddress, "api-bind-address", ":8080", "host:port of the crawlers' API")
+	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", ":9090", "host:port of /metrics")
+	fs.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "host:port of the hub's own /healthz and /readyz")
+	fs.IntVar(&o.MaxConcurrentReconciles, "max-concurrent-reconciles", 16, "Proxies worked on at once")
+	fs.StringVar(&o.DefaultProxyImage, "default-proxy-image", "proxyfleet/forwardproxy:latest", "image of pods whose Proxy names none")
+	fs.StringVar(&o.HealthURL, "health-url", "https://www.gstatic.com/generate_204", "URL that is fetched through Proxies that name none")
+	fs.StringVar(&healthCAFile, "health-ca-file", "", "PEM file of certificate authorities that verify probed sites, beside the system's")
+	fs.IntVar(&o.HealthMaxInFlight, "health-max-in-flight", 4096, "probes under way at once")
+	fs.DurationVar(&o.LeaseDefaultTTL, "lease-default-ttl", 5*time.Minute, "how long a lease lasts that asks for nothing else")
+	fs.DurationVar(&o.LeaseMaxTTL, "lease-max-ttl", 24*time.Hour, "longest time that a lease may ask for")
+	fs.DurationVar(&o.LeaseCooldownWindow, "lease-cooldown-window", 10*time.Minute, "how long a proxy rests for a target after a report of rate_limited or banned")
+	o.Zap.BindFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fs.SetOutput(os.Stderr)
+			fs.Usage()
+		}
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: the hub takes flags alone", fs.Arg(0))
+	}
+	o.APIToken = getenv("DISCOVERY_TOKEN")
+	var err error
+	if o.HealthRoots, err = roots(healthCAFile); err != nil {
+		return o, err
+	}
+	return o, o.validate()
+}
+
+// validate reports every bad value at once.
+func (o *Options) validate() error {
+	var wrong []string
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			wrong = append(wrong, fmt.Sprintf(format, args...))
+		}
+	}
+	check(len(validation.IsDNS1123Label(o.Namespace)) == 0, "--namespace %q is no namespace's name", o.Namespace)
+	check(o.HubID == "" || len(validation.IsValidLabelValue(o.HubID)) == 0,
+		"--hub-id %q is no label value: use at most 63 letters, digits, '-', '_' and '.'", o.HubID)
+	for _, a := range []struct{ name, value string }{
+		{"--api-bind-address", o.APIAddress}, {"--metrics-bind-address", o.MetricsAddress}, {"--health-probe-bind-address", o.ProbeAddress},
+	} {
+		_, _, err := net.SplitHostPort(a.value)
+		check(err == nil, "%s %q is not host:port", a.name, a.value)
+	}
+	check(o.MaxConcurrentReconciles > 0, "--max-concurrent-reconciles must be at least 1")
+	check(o.HealthMaxInFlight > 0, "--health-max-in-flight must be at least 1")
+	check(o.DefaultProxyImage != "", "--default-proxy-image must not be empty")
+	u, err := url.Parse(o.HealthURL)
+	check(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "", "--health-url %q is no http:// or https:// URL", o.HealthURL)
+	check(o.LeaseMaxTTL >= time.Second, "--lease-max-ttl must be at least 1s")
+	check(o.LeaseDefaultTTL >= time.Second && o.LeaseDefaultTTL <= o.LeaseMaxTTL, "--lease-default-ttl must be between 1s and --lease-max-ttl")
+	check(o.LeaseCooldownWindow >= time.Second, "--lease-cooldown-window must be at least 1s")
+	if len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// roots are the system's certificate authorities and those in file.
+func roots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--health-ca-file: %w", err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--health-ca-file %q holds no PEM certificate", file)
+	}
+	return pool, nil
+}

@@ -1,0 +1,9 @@
+package app
+
+// What the hub may do in its own cluster. What it needs in a spoke stands
+// beside the code that needs it; config/rbac is generated from both.
+
+// +kubebuilder:rbac:namespace=proxy-operator-system,groups="",resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:namespace=proxy-operator-system,groups=crawl.proxyfleet.dev,resources=spokes,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:namespace=proxy-operator-system,groups=crawl.proxyfleet.dev,resources=spokes/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
