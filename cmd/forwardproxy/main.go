@@ -1,0 +1,100 @@
+// Command forwardproxy is the proxy that pods run unless their Proxy names another image.
+//
+// It is configured by environment alone, because that is all that any proxy image is told:
+//
+//	PROXY_PORT          1 to 65535, required
+//	PROXY_PROTOCOL      http, the default and for now the only value
+//	PROXY_BIND_ADDRESS  an IP to listen on and to dial out from; empty: all interfaces
+//
+// A bad value is one line on stderr and exit code 2. SIGTERM or SIGINT stops accepting, gives
+// open tunnels a few seconds to finish, and exits 0. The proxy itself is package proxy.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"github.com/proxyfleet/proxy-operator/cmd/forwardproxy/proxy"
+)
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	code := run(ctx, os.Getenv, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process: it serves until ctx ends and returns the exit code.
+func run(ctx context.Context, getenv func(string) string, stderr io.Writer) int {
+	options, err := parse(getenv)
+	if err != nil {
+		fmt.Fprintf(stderr, "forwardproxy: %v\n", err)
+		return exitUsage
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	options.Logger = log
+	server, err := proxy.Listen(ctx, options)
+	if err != nil {
+		log.Error("cannot listen", "error", err)
+		return exitFailed
+	}
+	if err := server.Serve(ctx); err != nil {
+		log.Error("stopped serving", "error", err)
+		return exitFailed
+	}
+	return 0
+}
+
+// parse reports everything that is wrong at once, so that a pod's author fixes it in one go.
+func parse(getenv func(string) string) (proxy.Options, error) {
+	var options proxy.Options
+	var errs []error
+	switch port, err := strconv.ParseUint(getenv("PROXY_PORT"), 10, 16); {
+	case getenv("PROXY_PORT") == "":
+		errs = append(errs, errors.New("PROXY_PORT is required: the port to listen on, 1 to 65535"))
+	case err != nil || port == 0:
+		errs = append(errs, fmt.Errorf("PROXY_PORT is %q: must be a number from 1 to 65535", getenv("PROXY_PORT")))
+	default:
+		options.Port = uint16(port)
+	}
+	if protocol := getenv("PROXY_PROTOCOL"); protocol != "" && protocol != "http" {
+		errs = append(errs, fmt.Errorf("PROXY_PROTOCOL is %q: this proxy supports only http", protocol))
+	}
+	if address := getenv("PROXY_BIND_ADDRESS"); address != "" {
+		parsed, err := netip.ParseAddr(address)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("PROXY_BIND_ADDRESS is %q: must be an IP address", address))
+		}
+		options.BindAddress = parsed
+	}
+	if err := join(errs); err != nil {
+		return proxy.Options{}, err
+	}
+	return options, nil
+}
+
+// join is errors.Join on one line.
+func join(errs []error) error {
+	var all error
+	for _, err := range errs {
+		if all == nil {
+			all = err
+			continue
+		}
+		all = fmt.Errorf("%w; %w", all, err)
+	}
+	return all
+}

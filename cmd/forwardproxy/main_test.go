@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asMain makes this test binary be the real command, so that a process can be signalled
+// without building another binary.
+const asMain = "FORWARDPROXY_TEST_AS_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// Whoever sets a wrong value reads on one line which and what is right.
+func TestBadEnvironmentExitsTwo(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		want []string
+	}{
+		{"no port", map[string]string{}, []string{"PROXY_PORT is required"}},
+		{"port zero", map[string]string{"PROXY_PORT": "0"}, []string{`PROXY_PORT is "0"`}},
+		{"port too large", map[string]string{"PROXY_PORT": "65536"}, []string{`PROXY_PORT is "65536"`}},
+		{"socks5", map[string]string{"PROXY_PORT": "1", "PROXY_PROTOCOL": "socks5"}, []string{"supports only http"}},
+		{"bad address", map[string]string{"PROXY_PORT": "1", "PROXY_BIND_ADDRESS": "localhost"}, []string{"must be an IP address"}},
+		{"everything", map[string]string{"PROXY_PORT": "x", "PROXY_PROTOCOL": "https", "PROXY_BIND_ADDRESS": "y"}, []string{"PROXY_PORT", "PROXY_PROTOCOL", "PROXY_BIND_ADDRESS"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			if code := run(context.Background(), func(name string) string { return c.env[name] }, &stderr); code != exitUsage {
+				t.Errorf("exit code %d, want %d", code, exitUsage)
+			}
+			if lines := strings.Count(stderr.String(), "\n"); lines != 1 {
+				t.Errorf("%d lines on stderr, want 1: %s", lines, stderr.String())
+			}
+			for _, want := range c.want {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("stderr is %q, want %q in it", stderr.String(), want)
+				}
+			}
+		})
+	}
+}
+
+// A port that is taken is an error that the node shows, not a silent hang.
+func TestTakenPortExitsOne(t *testing.T) {
+	listener := listen(t, "127.0.0.1:0")
+	host, port, _ := net.SplitHostPort(listener.Addr().String())
+	env := map[string]string{"PROXY_PORT": port, "PROXY_BIND_ADDRESS": host}
+	var stderr bytes.Buffer
+	if code := run(context.Background(), func(name string) string { return env[name] }, &stderr); code != exitFailed {
+		t.Errorf("exit code %d, want %d: %s", code, exitFailed, stderr.String())
+	}
+}
+
+// A pod that is deleted lets a crawler finish its page, then ends cleanly.
+func TestSIGTERMDrainsAnOpenTunnel(t *testing.T) {
+	cmd, address, logs := startProcess(t)
+	site := listen(t, "127.0.0.1:0")
+	var dialer net.Dialer
+	near, err := dialer.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	fmt.Fprintf(near, "CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", site.Addr())
+	far, err := site.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	resp, err := http.ReadResponse(bufio.NewReader(near), &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("CONNECT: %s %v", resp.Status, err)
+	}
+
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	waitForLine(t, logs, "msg=draining")
+	fmt.Fprint(near, "the rest of the page")
+	_ = near.Close()
+	got, err := io.ReadAll(far)
+	if err != nil || string(got) != "the rest of the page" {
+		t.Errorf("through the draining proxy came %q, %v", got, err)
+	}
+	_ = far.Close()
+	if line := waitForLine(t, logs, "msg=stopped"); !strings.Contains(line, "cut=0") {
+		t.Errorf("last line is %q, want no tunnel cut", line)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+}
+
+// startProcess runs the command on a free port and returns once it listens.
+func startProcess(t *testing.T) (*exec.Cmd, string, *bufio.Reader) {
+	t.Helper()
+	listener := listen(t, "127.8.8.8:0")
+	address := listener.Addr().String()
+	host, port, _ := net.SplitHostPort(address)
+	_ = listener.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = []string{asMain + "=1", "PROXY_PORT=" + port, "PROXY_BIND_ADDRESS=" + host}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	logs := bufio.NewReader(stderr)
+	waitForLine(t, logs, "msg=listening")
+	return cmd, address, logs
+}
+
+func listen(t *testing.T, address string) net.Listener {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+func waitForLine(t *testing.T, logs *bufio.Reader, want string) string {
+	t.Helper()
+	for {
+		line, err := logs.ReadString('\n')
+		if err != nil {
+			t.Fatalf("process ended before it logged %q: %v", want, err)
+		}
+		if strings.Contains(line, want) {
+			return line
+		}
+	}
+}
