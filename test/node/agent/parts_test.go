@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Two nodes of one host must never give two pods one address, even while neither listens.
+func TestAddressBelongsToOnePodOfOneNode(t *testing.T) {
+	one, other := newAddresses(), newAddresses()
+	address, err := one.acquire(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !inRange(address) {
+		t.Errorf("%s is out of range", address)
+	}
+	for _, node := range []*addresses{one, other} {
+		got, err := node.acquire(t.Context(), address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer node.release(got)
+		if got == address {
+			t.Errorf("%s was given out twice", address)
+		}
+	}
+	one.release(address)
+	if got, err := other.acquire(t.Context(), address, nil); err != nil || got != address {
+		t.Errorf("the released address %s is not to be had again: %s, %v", address, got, err)
+	}
+	other.release(address)
+}
+
+// A pod must not get an address where somebody else answers on its port.
+func TestAddressWithATakenPortIsPassedOver(t *testing.T) {
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.99.99.99:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	n, _ := strconv.Atoi(port)
+	a := newAddresses()
+	got, err := a.acquire(t.Context(), "127.99.99.99", []corev1.ContainerPort{{ContainerPort: int32(n)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.release(got)
+	if got == "127.99.99.99" {
+		t.Error("the address was given out")
+	}
+	// Of any other range is none, whoever asks.
+	for _, foreign := range []string{"", "10.0.0.1", "127.0.0.1", "127.255.0.1", "::1", "x"} {
+		if inRange(foreign) {
+			t.Errorf("%q counts as ours", foreign)
+		}
+	}
+}
+
+func tcpContainer() *corev1.Container {
+	return &corev1.Container{
+		Ports: []corev1.ContainerPort{{Name: "proxy", ContainerPort: 3128}},
+		ReadinessProbe: &corev1.Probe{
+			InitialDelaySeconds: 5, PeriodSeconds: 10, SuccessThreshold: 2, FailureThreshold: 3,
+			ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("proxy")}},
+		},
+	}
+}
+
+// Readiness follows the thresholds and periods that the pod asks for.
+func TestReadiness(t *testing.T) {
+	now := time.Now()
+	r := newReadiness(tcpContainer(), "127.20.0.1", now)
+	if r.address != "127.20.0.1:3128" || !r.due().Equal(now.Add(5*time.Second)) {
+		t.Fatalf("probes %s at %s", r.address, r.due())
+	}
+	steps := []struct {
+		ok, ready bool
+		wait      time.Duration
+	}{
+		{false, false, firstProbes},
+		{true, false, firstProbes},
+		{true, true, 10 * time.Second},
+		{false, true, 10 * time.Second},
+		{false, true, 10 * time.Second},
+		{true, true, 10 * time.Second},
+		{false, true, 10 * time.Second},
+		{false, true, 10 * time.Second},
+		{false, false, 10 * time.Second},
+		{true, false, 10 * time.Second},
+		{true, true, 10 * time.Second},
+	}
+	for i, step := range steps {
+		r.underWay = true
+		if !r.due().IsZero() {
+			t.Fatal("a second probe is due while one is under way")
+		}
+		r.record(step.ok, now)
+		if r.ready != step.ready || r.due().Sub(now) != step.wait {
+			t.Errorf("step %d: ready %t, next in %s; want %+v", i, r.ready, r.due().Sub(now), step)
+		}
+	}
+	if r := newReadiness(&corev1.Container{}, "127.20.0.1", now); !r.ready || !r.due().IsZero() {
+		t.Error("a container without a probe is not simply ready")
+	}
+}
+
+// Running a pod otherwise than it says would make tests pass that must not.
+func TestUnsupported(t *testing.T) {
+	good := func() *corev1.Pod {
+		return &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{*tcpContainer()}}}
+	}
+	if what := unsupported(good()); what != "" {
+		t.Errorf("a plain pod: %q", what)
+	}
+	for want, change := range map[string]func(*corev1.PodSpec){
+		"more than one container":      func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{}) },
+		"init containers":              func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{}} },
+		"restartPolicy Never":          func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyNever },
+		"volumes":                      func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts = []corev1.VolumeMount{{}} },
+		"envFrom":                      func(s *corev1.PodSpec) { s.Containers[0].EnvFrom = []corev1.EnvFromSource{{}} },
+		"liveness and startup probes":  func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
+		"lifecycle hooks":              func(s *corev1.PodSpec) { s.Containers[0].Lifecycle = &corev1.Lifecycle{} },
+		"probes other than tcpSocket":  func(s *corev1.PodSpec) { s.Containers[0].ReadinessProbe = &corev1.Probe{} },
+		"tcpSocket probe of no port x": func(s *corev1.PodSpec) { s.Containers[0].ReadinessProbe.TCPSocket.Port = intstr.FromString("x") },
+	} {
+		pod := good()
+		change(&pod.Spec)
+		if what := unsupported(pod); !strings.HasSuffix(what, want) {
+			t.Errorf("got %q, want %q", what, want)
+		}
+	}
+}
+
+// A pod that crashes at once must not take the host down, and one that ran well must not wait
+// half a minute for its next life.
+func TestBackoff(t *testing.T) {
+	now := time.Now()
+	w := &worker{log: slog.New(slog.DiscardHandler), pod: testPod}
+	end := func(ran time.Duration) time.Duration {
+		w.proc = &container{exit: corev1.ContainerStateTerminated{
+			StartedAt: metav1.NewTime(now.Add(-ran)), FinishedAt: metav1.NewTime(now),
+		}}
+		w.ended(now)
+		return w.startAt.Sub(now)
+	}
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		if got := end(0); got != want*time.Second {
+			t.Errorf("crash %d: next life in %s, want %s", i+1, got, want*time.Second)
+		}
+	}
+	if got := end(backoffReset); got != time.Second {
+		t.Errorf("after a long life: next one in %s", got)
+	}
+}
