@@ -99,6 +99,8 @@ func vetCluster(c *api.Cluster, cfg *rest.Config, r *Refusal) {
 		r.forbid("server is not https: write https://host:port")
 	case server.User != nil:
 		r.forbid("server carries user info: remove it")
+	default:
+		cfg.Host = server.String()
 	}
 	if c.CertificateAuthority != "" {
 		r.forbid("certificate-authority names a file: inline it as certificate-authority-data")
@@ -112,7 +114,6 @@ func vetCluster(c *api.Cluster, cfg *rest.Config, r *Refusal) {
 	if len(c.CertificateAuthorityData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CertificateAuthorityData) {
 		r.invalid("certificate-authority-data holds no PEM certificate")
 	}
-	cfg.Host = c.Server
 	cfg.TLSClientConfig.CAData = c.CertificateAuthorityData
 	cfg.TLSClientConfig.ServerName = c.TLSServerName
 }

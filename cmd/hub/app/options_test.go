@@ -1,0 +1,80 @@
+package app
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func none(string) string { return "" }
+
+func TestDefaultsAreTheContracts(t *testing.T) {
+	o, err := Parse(nil, func(name string) string {
+		if name == "DISCOVERY_TOKEN" {
+			return "t"
+		}
+		return ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Namespace != "proxy-operator-system" || o.APIAddress != ":8080" || o.MetricsAddress != ":9090" || o.ProbeAddress != ":8081" ||
+		o.MaxConcurrentReconciles != 16 || o.HealthMaxInFlight != 4096 || o.HealthURL != "https://www.gstatic.com/generate_204" ||
+		o.LeaseDefaultTTL != 5*time.Minute || o.LeaseMaxTTL != 24*time.Hour || o.LeaseCooldownWindow != 10*time.Minute || o.APIToken != "t" || o.HubID != "" {
+		t.Errorf("defaults %+v", o)
+	}
+}
+
+func TestABadValueIsOneLineThatNamesIt(t *testing.T) {
+	notPEM := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(notPEM, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--no-such-flag"}, []string{"no-such-flag"}},
+		{[]string{"--lease-max-ttl=soon"}, []string{"lease-max-ttl", "soon"}},
+		{[]string{"stray"}, []string{"stray"}},
+		{[]string{"--namespace=Not_A_Name"}, []string{"--namespace", "Not_A_Name"}},
+		{[]string{"--hub-id=a/b"}, []string{"--hub-id"}},
+		{[]string{"--api-bind-address=8080"}, []string{"--api-bind-address", "host:port"}},
+		{[]string{"--metrics-bind-address="}, []string{"--metrics-bind-address"}},
+		{[]string{"--health-probe-bind-address=x"}, []string{"--health-probe-bind-address"}},
+		{[]string{"--max-concurrent-reconciles=0"}, []string{"--max-concurrent-reconciles"}},
+		{[]string{"--health-max-in-flight=-1"}, []string{"--health-max-in-flight"}},
+		{[]string{"--default-proxy-image="}, []string{"--default-proxy-image"}},
+		{[]string{"--health-url=ftp://x"}, []string{"--health-url", "ftp://x"}},
+		{[]string{"--health-ca-file=/does/not/exist"}, []string{"--health-ca-file", "/does/not/exist"}},
+		{[]string{"--health-ca-file", notPEM}, []string{"--health-ca-file", "PEM"}},
+		{[]string{"--lease-default-ttl=48h"}, []string{"--lease-default-ttl", "--lease-max-ttl"}},
+		{[]string{"--lease-cooldown-window=0s"}, []string{"--lease-cooldown-window"}},
+		{[]string{"--namespace=X", "--health-url=y"}, []string{"--namespace", "--health-url"}},
+	} {
+		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
+			_, err := Parse(tc.args, none)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than one line: %v", err)
+			}
+			for _, s := range tc.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("%v does not name %q", err, s)
+				}
+			}
+		})
+	}
+}
+
+func TestHelpIsNoMistake(t *testing.T) {
+	if _, err := Parse([]string{"-h"}, none); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("got %v", err)
+	}
+}

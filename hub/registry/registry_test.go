@@ -1,0 +1,312 @@
+package registry
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // or controller-runtime complains that there is none
+	os.Exit(m.Run())
+}
+
+// answer is what a stand-in API server says on a path.
+type answer struct {
+	status int
+	body   string
+}
+
+// answers go by path; a path that is not there hangs until the client gives up.
+type answers map[string]answer
+
+const (
+	proxiesPath = "/apis/crawl.proxyfleet.dev/v1alpha1/proxies"
+	crdPath     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/proxies.crawl.proxyfleet.dev"
+)
+
+// listedAll is the bookmark that ends the list in a watch that began with one.
+const listedAll = `{"type":"BOOKMARK","object":{"kind":"Proxy","apiVersion":"crawl.proxyfleet.dev/v1alpha1",` +
+	`"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}` + "\n"
+
+func status(code int, reason, message string) answer {
+	return answer{code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)}
+}
+
+func ok(body string) answer { return answer{http.StatusOK, body} }
+
+// good are the answers of a cluster without Proxies.
+func good(edits answers) answers {
+	a := answers{
+		"/version":                       ok(`{"gitVersion":"v1.36.3"}`),
+		"/api/v1/namespaces/kube-system": ok(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"kube-system","uid":"cluster-uid"}}`),
+		crdPath:                          ok(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"proxies.crawl.proxyfleet.dev","annotations":{"crawl.proxyfleet.dev/schema-version":"1"}}}`),
+		proxiesPath:                      ok(`{"kind":"ProxyList","apiVersion":"crawl.proxyfleet.dev/v1alpha1","metadata":{"resourceVersion":"1"},"items":[]}`),
+	}
+	for path, answer := range edits {
+		a[path] = answer
+	}
+	return a
+}
+
+func standIn(t *testing.T, a answers) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, there := a[r.URL.Path]
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") != "" {
+			if _, mute := a["mute watches"]; !mute {
+				fmt.Fprint(w, listedAll)
+				w.(http.Flusher).Flush()
+			}
+			there = false
+		}
+		if !there {
+			<-r.Context().Done()
+			return
+		}
+		w.WriteHeader(answer.status)
+		fmt.Fprint(w, answer.body)
+	}))
+	s.Config.ErrorLog = nil
+	s.StartTLS()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+// kubeconfigOf leads to the server; trusting says whether with its CA.
+func kubeconfigOf(t *testing.T, s *httptest.Server, trusting bool) []byte {
+	t.Helper()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if !trusting {
+		ca = nil // the system's authorities did not sign it
+	}
+	return kubeconfigTo(t, s.URL, ca)
+}
+
+func kubeconfigTo(t *testing.T, server string, ca []byte) []byte {
+	t.Helper()
+	c := api.NewConfig()
+	c.CurrentContext = "x"
+	c.Contexts["x"] = &api.Context{Cluster: "x", AuthInfo: "x"}
+	c.Clusters["x"] = &api.Cluster{Server: server, CertificateAuthorityData: ca}
+	c.AuthInfos["x"] = &api.AuthInfo{Token: "the-token"}
+	raw, err := clientcmd.Write(*c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// engagements records what the controllers would be told.
+type engagements struct {
+	mu    sync.Mutex
+	names []string
+	ctxs  []context.Context
+	fail  error
+}
+
+func (e *engagements) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.names, e.ctxs = append(e.names, name.String()), append(e.ctxs, ctx)
+	return e.fail
+}
+
+// started is a registry that runs until the test ends, and its engagements.
+func started(t *testing.T) (*Registry, *engagements) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	r := New(Options{Fleet: fleet.New(), Scheme: scheme, Log: logr.Discard()})
+	r.expect(nil)
+	e := &engagements{}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Start(ctx, e) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return r, e
+}
+
+// until waits for the spoke's state.
+func until(t *testing.T, s *spoke, what string, wanted func(State) bool) State {
+	t.Helper()
+	deadline := time.After(60 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if st := s.State(); wanted(st) {
+			return st
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("not %s in time: %+v", what, s.State())
+		case <-tick.C:
+		}
+	}
+}
+
+func reason(r string) func(State) bool { return func(s State) bool { return s.Reason == r } }
+
+func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
+	closed := httptest.NewTLSServer(nil)
+	closed.Close()
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mute.Close() })
+	with := func(path string, a answer) []byte {
+		return kubeconfigOf(t, standIn(t, good(answers{path: a})), true)
+	}
+	r, e := started(t)
+	bad := []struct {
+		name            string
+		kubeconfig      []byte
+		reason, message string
+	}{
+		{"closed", kubeconfigOf(t, closed, true), v1alpha1.ReasonUnreachable, "refused"},
+		{"mute", kubeconfigTo(t, "https://"+mute.Addr().String(), nil), v1alpha1.ReasonUnreachable, "in time"},
+		{"hangs", kubeconfigOf(t, standIn(t, answers{}), true), v1alpha1.ReasonUnreachable, "in time"},
+		{"stranger", kubeconfigOf(t, standIn(t, good(nil)), false), v1alpha1.ReasonUnreachable, "certificate"},
+		{"not-kubernetes", with("/version", ok("<html>hello</html>")), v1alpha1.ReasonUnreachable, "does not answer as a Kubernetes API server"},
+		{"expired", with("/version", status(401, "Unauthorized", "Unauthorized")), v1alpha1.ReasonUnauthorized, "credential"},
+		{"no-identity", with("/api/v1/namespaces/kube-system", status(403, "Forbidden", `namespaces "kube-system" is forbidden: cannot get`)), v1alpha1.ReasonForbidden, "namespaces"},
+		{"no-crd", with(crdPath, status(404, "NotFound", "not found")), v1alpha1.ReasonCRDMissing, "config/crd"},
+		{"old-crd", with(crdPath, ok(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"proxies.crawl.proxyfleet.dev"}}`)), v1alpha1.ReasonCRDOutdated, "schema version 0"},
+		{"no-list", with(proxiesPath, status(403, "Forbidden", "proxies is forbidden: cannot list")), v1alpha1.ReasonForbidden, "cannot list"},
+		// Some tunnels hold back the bookmark that the informer waits for.
+		{"mute-watches", with("mute watches", answer{}), v1alpha1.ReasonUnreachable, "hold back watches"},
+		{"garbage", []byte("nonsense"), v1alpha1.ReasonKubeconfigInvalid, "not a kubeconfig"},
+	}
+	for _, b := range bad {
+		r.register(b.name, b.kubeconfig)
+	}
+	began := time.Now()
+	goodOne := r.register("good", kubeconfigOf(t, standIn(t, good(nil)), true))
+	st := until(t, goodOne, "connected", reason(v1alpha1.ReasonConnected))
+	t.Logf("the good spoke is connected after %s", time.Since(began).Round(time.Millisecond))
+	if !st.Ready || st.ClusterUID != "cluster-uid" || st.Version != "v1.36.3" {
+		t.Errorf("state %+v", st)
+	}
+	for _, b := range bad {
+		s := r.spokes[b.name]
+		st := until(t, s, b.reason, reason(b.reason))
+		if st.Ready || !strings.Contains(st.Message, b.message) {
+			t.Errorf("%s: %+v does not say %q", b.name, st, b.message)
+		}
+		if strings.Contains(st.Message, "the-token") {
+			t.Errorf("%s shows the token: %s", b.name, st.Message)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.names) != 1 || e.names[0] != "good" {
+		t.Errorf("engaged %v, want the good one alone", e.names)
+	}
+	if counts := r.Reasons(); counts[v1alpha1.ReasonConnected] != 1 || counts[v1alpha1.ReasonUnreachable] != 6 {
+		t.Errorf("counted %v", counts)
+	}
+}
+
+func TestAStartingHubWaitsForTheSpokesItKnowsOf(t *testing.T) {
+	r, _ := started(t)
+	r.expected = nil
+	waiting := func() bool { return !r.Settled() }
+	if !waiting() {
+		t.Error("settled before the Secrets were listed")
+	}
+	r.expect([]string{"good", "garbage", "hangs"})
+	if !waiting() {
+		t.Error("settled although none has been looked at")
+	}
+	until(t, r.register("good", kubeconfigOf(t, standIn(t, good(nil)), true)), "connected", reason(v1alpha1.ReasonConnected))
+	r.register("garbage", []byte("nonsense"))
+	r.register("hangs", kubeconfigOf(t, standIn(t, answers{}), true))
+	if !waiting() {
+		t.Error("settled although one has neither been connected nor refused")
+	}
+	r.deregister("hangs")
+	if waiting() {
+		t.Error("waits for a spoke that was deregistered")
+	}
+}
+
+func TestARemovedSpokeIsForgottenEvenWhileItConnects(t *testing.T) {
+	r, e := started(t)
+	r.register("hangs", kubeconfigOf(t, standIn(t, answers{}), true))
+	s := r.register("good", kubeconfigOf(t, standIn(t, good(nil)), true))
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	began := time.Now()
+	r.deregister("hangs")
+	r.deregister("good")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("removal took %s", took)
+	}
+	if _, err := r.Get(t.Context(), "good"); !errors.Is(err, multicluster.ErrClusterNotFound) {
+		t.Errorf("still engaged: %v", err)
+	}
+	e.mu.Lock()
+	ctx := e.ctxs[0]
+	e.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-time.After(30 * time.Second):
+		t.Error("its controllers run on")
+	}
+}
+
+func TestAFailedEngagementIsTriedAgain(t *testing.T) {
+	r, e := started(t)
+	e.mu.Lock()
+	e.fail = errors.New("no room")
+	e.mu.Unlock()
+	s := r.register("good", kubeconfigOf(t, standIn(t, good(nil)), true))
+	until(t, s, "refused", func(st State) bool { return strings.Contains(st.Message, "no room") })
+	e.mu.Lock()
+	e.fail = nil
+	e.mu.Unlock()
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+}
+
+func TestOnlyTheConnectionThatIsPresentFeedsTheFleet(t *testing.T) {
+	f := fleet.New()
+	old, present := &connection{}, &connection{}
+	g := gate{current: present}
+	put := func(from *connection, name string) {
+		g.pass(from, func() { f.Upsert(fleet.Proxy{Key: fleet.Key{Cluster: "eu", Name: name}, UID: name}) })
+	}
+	put(present, "a")
+	put(old, "late")
+	g.shut(func() { f.Retain("eu", nil) })
+	put(present, "later")
+	if n := len(f.All()); n != 0 {
+		t.Errorf("%d Proxies came back after the end", n)
+	}
+}
