@@ -9,9 +9,10 @@ import (
 type Mode string
 
 const (
-	// ModeManaged: the hub creates, replaces and deletes an instance.
+	// ModeManaged means that the hub creates, replaces and deletes an instance.
 	ModeManaged Mode = "Managed"
-	// ModeExternal: somebody else runs it; the hub probes and leases its endpoint.
+	// ModeExternal means that somebody else runs it; the hub probes and leases
+	// its endpoint.
 	ModeExternal Mode = "External"
 )
 

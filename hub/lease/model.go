@@ -57,11 +57,11 @@ type Report struct {
 // MaxCooldown is the longest Report.Cooldown.
 const MaxCooldown = 7 * 24 * time.Hour
 
-// ErrUnknownLease: this client has no such lease, or it ended more than a
+// ErrUnknownLease means that this client has no such lease, or it ended more than a
 // cooldown window ago.
 var ErrUnknownLease = errors.New("unknown lease")
 
-// ErrInvalidResult: the report's result is none of the three.
+// ErrInvalidResult means that the report's result is none of the three.
 var ErrInvalidResult = errors.New("invalid result")
 
 // InvalidError is a request that cannot be granted whatever the fleet is like.

@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -38,7 +39,7 @@ func FuzzBodies(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		req, err := readAcquire(httptest.NewRequest("POST", "/v1/leases", strings.NewReader(body)))
+		req, err := readAcquire(httptest.NewRequest(http.MethodPost, "/v1/leases", strings.NewReader(body)))
 		mustBePolite(t, err)
 		if err == nil && req.TTL < 0 {
 			t.Errorf("ttl %v from %q", req.TTL, body)
@@ -46,7 +47,7 @@ func FuzzBodies(f *testing.F) {
 		if err == nil && strings.TrimSpace(body) != "" && !json.Valid([]byte(body)) {
 			t.Errorf("took %q", body)
 		}
-		_, err = readReport(httptest.NewRequest("POST", "/v1/leases/x/report", strings.NewReader(body)))
+		_, err = readReport(httptest.NewRequest(http.MethodPost, "/v1/leases/x/report", strings.NewReader(body)))
 		mustBePolite(t, err)
 	})
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -29,9 +30,10 @@ func TestAHalfSentAnswerIsCutOffRatherThanFinished(t *testing.T) {
 		panic("boom")
 	})))
 	defer func() {
-		if cause := recover(); cause != http.ErrAbortHandler {
+		cause := recover()
+		if err, ok := cause.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 			t.Errorf("recovered %v: net/http would end the answer as if it were whole", cause)
 		}
 	}()
-	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/proxies", nil))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/proxies", nil))
 }

@@ -102,7 +102,7 @@ func TestRequestsThatNoClientLibrarySends(t *testing.T) {
 	for raw, status := range map[string]int{
 		"GET /v1/proxies?" + strings.Repeat("y", 100<<10) + auth: http.StatusRequestHeaderFieldsTooLarge,
 		"GET /%zz" + auth: http.StatusBadRequest,
-		"POST /v1/leases HTTP/1.1\r\nHost: hub\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ": http.StatusBadRequest,
+		"POST /v1/leases HTTP/1.1\r\nHost: hub\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}" + "\n": http.StatusBadRequest,
 	} {
 		if got := read(t, a.send(raw)); got.status != status {
 			t.Errorf("%.60s: %d, want %d", raw, got.status, status)

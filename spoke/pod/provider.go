@@ -41,7 +41,7 @@ func (p Provider) Create(ctx context.Context, req provider.CreateRequest) (provi
 // Get implements provider.Provider.
 func (p Provider) Get(ctx context.Context, ref provider.Ref) (provider.Instance, error) {
 	var pod corev1.Pod
-	if err := p.Reader.Get(ctx, client.ObjectKey(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}), &pod); err != nil {
+	if err := p.Reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &pod); err != nil {
 		return provider.Instance{}, fmt.Errorf("get pod %s/%s: %w", ref.Namespace, ref.Name, classified(err))
 	}
 	return instance(&pod), nil

@@ -87,11 +87,11 @@ func Run(ctx context.Context, o Options) error {
 	}); err != nil {
 		return err
 	}
-	serveAPI, err := listen("API", o.APIAddress, log, api.Serve)
+	serveAPI, err := listen(ctx, "API", o.APIAddress, log, api.Serve)
 	if err != nil {
 		return err
 	}
-	serveMetrics, err := listen("metrics", o.MetricsAddress, log, metricsServer(gatherer))
+	serveMetrics, err := listen(ctx, "metrics", o.MetricsAddress, log, metricsServer(gatherer))
 	if err != nil {
 		return err
 	}
@@ -163,8 +163,8 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, spokes *registry.Regis
 
 // listen takes the address now, so that one that is in use is told at once,
 // and returns what serves on it later.
-func listen(what, address string, log logr.Logger, serve func(context.Context, net.Listener) error) (manager.RunnableFunc, error) {
-	listener, err := net.Listen("tcp", address)
+func listen(ctx context.Context, what, address string, log logr.Logger, serve func(context.Context, net.Listener) error) (manager.RunnableFunc, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("serve %s: %w", what, err)
 	}

@@ -178,14 +178,12 @@ func (w *world) startHub(plane *controlplane.ControlPlane) {
 }
 
 // register makes the Secret that an admin would.
-func (w *world) register(name string, kubeconfig []byte) *corev1.Secret {
+func (w *world) register(name string, kubeconfig []byte) {
 	w.t.Helper()
-	secret := &corev1.Secret{
+	w.create(w.hub, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name, Labels: map[string]string{v1alpha1.LabelKubeconfig: "true"}},
 		Data:       map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig},
-	}
-	w.create(w.hub, secret)
-	return secret
+	})
 }
 
 func (w *world) create(c client.Client, o client.Object) {
