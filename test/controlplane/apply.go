@@ -128,10 +128,12 @@ func waitEstablished(ctx context.Context, c client.Client, crd *unstructured.Uns
 		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), current); err != nil {
 			return false, err
 		}
-		conditions, _, err := unstructured.NestedSlice(current.Object, "status", "conditions")
+		// A new one has "conditions": null for a moment.
+		field, _, err := unstructured.NestedFieldNoCopy(current.Object, "status", "conditions")
 		if err != nil {
 			return false, err
 		}
+		conditions, _ := field.([]any)
 		for _, entry := range conditions {
 			condition, _ := entry.(map[string]any)
 			if condition["type"] == "Established" && condition["status"] == "True" {
