@@ -243,8 +243,10 @@ type Proxy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is required: a Proxy says at least who runs it and where.
+	// Spec is what the user asks for: who runs the proxy, how clients speak to
+	// it, what leases select on, and how it is probed.
 	Spec ProxySpec `json:"spec"`
+	// Status is what the hub observes.
 	// +optional
 	Status ProxyStatus `json:"status,omitempty"`
 }

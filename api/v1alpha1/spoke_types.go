@@ -26,13 +26,14 @@ type SpokeStatus struct {
 	// +optional
 	ClusterUID string `json:"clusterUID,omitempty"`
 
-	// Proxies counts the cluster's Proxies.
+	// Proxies counts the cluster's Proxies. A changed count is written at most
+	// once a minute.
 	// +optional
-	Proxies int32 `json:"proxies"`
+	Proxies *int32 `json:"proxies,omitempty"`
 
 	// Instances counts the instances that run for them.
 	// +optional
-	Instances int32 `json:"instances"`
+	Instances *int32 `json:"instances,omitempty"`
 
 	// KubeconfigHash is the SHA-256 of the kubeconfig that was looked at last,
 	// never the kubeconfig itself.
@@ -58,6 +59,7 @@ type Spoke struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Status is what the hub makes of the cluster.
 	// +optional
 	Status SpokeStatus `json:"status,omitempty"`
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -20,11 +21,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-// countInterval is how often at most a Spoke is written because its counts
-// have changed.
-const countInterval = time.Minute
+const (
+	// countInterval is how often at most a Spoke is written because its counts
+	// have changed.
+	countInterval = time.Minute
+	// countDelay lets a burst of changes pass before the counts are looked at.
+	countDelay = 2 * time.Second
+)
 
 // SecretSelector selects the Secrets that the hub's cache must hold, and no others.
 func SecretSelector() map[string]string {
@@ -56,7 +62,7 @@ type secretController struct {
 	registry  *Registry
 	client    client.Client
 	namespace string
-	counted   map[string]time.Time // when a Spoke's counts were written last
+	counted   map[string]time.Time // when a Spoke was written for its counts last
 }
 
 // expect tells the registry which spokes a starting hub has to wait for.
@@ -73,16 +79,35 @@ func (c *secretController) expect(ctx context.Context) error {
 	return nil
 }
 
-// wakeSource lets the registry put a spoke into the controller's queue.
+// wakeSource puts a spoke into the controller's queue when the registry tells
+// of a change, and a little later when its counts may have changed.
 func (c *secretController) wakeSource() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		c.registry.mu.Lock()
-		defer c.registry.mu.Unlock()
-		c.registry.wake = func(name string) {
-			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: c.namespace, Name: name}})
+		request := func(name string) reconcile.Request {
+			return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: c.namespace, Name: name}}
 		}
+		c.registry.mu.Lock()
+		c.registry.wake = func(name string) { q.Add(request(name)) }
+		c.registry.mu.Unlock()
+		c.registry.Fleet.Follow(func(change fleet.Change) {
+			if cluster, counts := countChanged(change); counts {
+				q.AddAfter(request(cluster), countDelay)
+			}
+		})
 		return nil
 	})
+}
+
+// countChanged says which cluster's counts a change moves, if it does.
+func countChanged(c fleet.Change) (cluster string, changed bool) {
+	switch {
+	case c.Old == nil:
+		return c.New.Cluster, true
+	case c.New == nil:
+		return c.Old.Cluster, true
+	default:
+		return c.New.Cluster, (c.Old.Instance == "") != (c.New.Instance == "")
+	}
 }
 
 // Reconcile makes the registry follow one Secret, and its Spoke the registry.
@@ -98,10 +123,8 @@ func (c *secretController) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, fmt.Errorf("read kubeconfig secret %s: %w", req.Name, err)
 	}
 	s := c.registry.register(req.Name, secret.Data[v1alpha1.KubeconfigKey])
-	if err := c.writeSpoke(ctx, req.NamespacedName, s.State()); err != nil {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: countInterval}, nil
+	wait, err := c.writeSpoke(ctx, req.NamespacedName, s.State())
+	return ctrl.Result{RequeueAfter: wait}, err
 }
 
 func (c *secretController) deleteSpoke(ctx context.Context, key types.NamespacedName) error {
@@ -116,32 +139,36 @@ func (c *secretController) deleteSpoke(ctx context.Context, key types.Namespaced
 }
 
 // writeSpoke writes the state if it differs from what the Spoke shows. Counts
-// that alone have changed wait until countInterval has passed.
-func (c *secretController) writeSpoke(ctx context.Context, key types.NamespacedName, state State) error {
+// that alone have changed wait until countInterval has passed; how long is returned.
+func (c *secretController) writeSpoke(ctx context.Context, key types.NamespacedName, state State) (time.Duration, error) {
 	spoke := &v1alpha1.Spoke{}
 	err := c.client.Get(ctx, key, spoke)
 	if apierrors.IsNotFound(err) {
 		spoke = &v1alpha1.Spoke{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		err = c.client.Create(ctx, spoke)
 		if apierrors.IsAlreadyExists(err) {
-			return nil // the cache is behind; the watch brings it
+			return 0, nil // the cache is behind; the watch brings it
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("read or create spoke %s: %w", key.Name, err)
+		return 0, fmt.Errorf("read or create spoke %s: %w", key.Name, err)
 	}
 	base := spoke.DeepCopy()
 	fillStatus(&spoke.Status, state)
-	proxies, instances := c.registry.Fleet.Count(key.Name)
 	told := !equality.Semantic.DeepEqual(base.Status, spoke.Status)
-	counts := spoke.Status.Proxies != int32(proxies) || spoke.Status.Instances != int32(instances)
-	if !told && (!counts || time.Since(c.counted[key.Name]) < countInterval) {
-		return nil
+	proxies, instances := c.registry.Fleet.Count(key.Name)
+	spoke.Status.Proxies, spoke.Status.Instances = ptr.To(int32(proxies)), ptr.To(int32(instances))
+	if equality.Semantic.DeepEqual(base.Status, spoke.Status) {
+		return 0, nil
 	}
-	spoke.Status.Proxies, spoke.Status.Instances = int32(proxies), int32(instances)
+	if wait := countInterval - time.Since(c.counted[key.Name]); !told && wait > 0 {
+		return wait, nil
+	}
 	if err := client.IgnoreNotFound(c.client.Status().Patch(ctx, spoke, client.MergeFrom(base))); err != nil {
-		return fmt.Errorf("patch spoke %s: %w", key.Name, err)
+		return 0, fmt.Errorf("patch spoke %s: %w", key.Name, err)
 	}
-	c.counted[key.Name] = time.Now()
-	return nil
+	if !told {
+		c.counted[key.Name] = time.Now()
+	}
+	return 0, nil
 }

@@ -100,7 +100,7 @@ func vetCluster(c *api.Cluster, cfg *rest.Config, r *Refusal) {
 	case server.User != nil:
 		r.forbid("server carries user info: remove it")
 	default:
-		cfg.Host = server.String()
+		cfg.Host = strings.TrimSuffix(server.String(), "/")
 	}
 	if c.CertificateAuthority != "" {
 		r.forbid("certificate-authority names a file: inline it as certificate-authority-data")
