@@ -45,7 +45,7 @@ kubectl: ## Build a kubectl of the same version and print its path.
 
 .PHONY: verify-generated
 verify-generated: generate
-	@git diff --exit-code -- api config || { echo "generated files are out of date: run 'make generate' and commit the result" >&2; exit 1; }
+	@[ -z "$$(git status --porcelain -- api config)" ] || { git --no-pager diff -- api config; echo "generated files are out of date: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: verify-format
 verify-format:
