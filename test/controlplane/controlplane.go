@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -251,6 +252,19 @@ func (c *ControlPlane) StopAPIServer() error {
 	thaw(c.dir)
 	if err := c.onThread(c.plane.APIServer.Stop); err != nil {
 		return fmt.Errorf("stop the API server of %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// KillAPIServer ends the API server at once, as a crash would. An orderly stop waits up to a
+// minute for the watches of others.
+func (c *ControlPlane) KillAPIServer() error {
+	pid := c.APIServerPID()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill the API server of %s: %w", c.name, err)
+	}
+	if !process.WaitGone(stopTimeout, pid) {
+		return fmt.Errorf("kill the API server of %s: it is still there", c.name)
 	}
 	return nil
 }

@@ -214,10 +214,9 @@ func absentAPIServer(t *testing.T, c *cluster) {
 	c.create(t, proxyPod("alone", shell("exec sleep 1000")))
 	c.create(t, proxyPod("untouched"))
 	alone, untouched := c.untilReady(t, "alone"), c.untilReady(t, "untouched")
-	// In an orderly stop it would wait a minute for the node's watches.
-	apiserver := c.plane.APIServerPID()
-	kill(t, apiserver, syscall.SIGKILL)
-	untilEnded(t, apiserver)
+	if err := c.plane.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
 	kill(t, pid(t, alone), syscall.SIGKILL)
 	untilEnded(t, pid(t, alone))
 	if err := c.plane.StartAPIServer(t.Context()); err != nil {
