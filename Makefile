@@ -21,7 +21,7 @@ test: assets ## Run all tests, on real API servers, with the race detector.
 	go test -race -shuffle=on -timeout 20m ./...
 
 .PHONY: verify
-verify: verify-generated verify-format vet lint ## Check generated files, format, vet and lint.
+verify: verify-generated verify-format vet verify-imports lint ## Check generated files, format, vet, the import rule and lint.
 
 .PHONY: generate
 generate: ## Generate deepcopy functions, CRDs and roles from the code.
@@ -51,6 +51,10 @@ verify-generated: generate
 verify-format:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt'd: $$unformatted" >&2; exit 1; }
 	@go mod tidy -diff
+
+.PHONY: verify-imports
+verify-imports:
+	go test ./test/imports
 
 .PHONY: vet
 vet:

@@ -31,7 +31,7 @@ type SpokeStatus struct {
 	// +optional
 	Proxies *int32 `json:"proxies,omitempty"`
 
-	// Instances counts the instances that run for them.
+	// Instances counts the instances that have been made for them.
 	// +optional
 	Instances *int32 `json:"instances,omitempty"`
 

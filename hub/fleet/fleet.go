@@ -73,12 +73,11 @@ func (f *Fleet) Retain(cluster string, keep map[Key]bool) {
 	}
 }
 
-// SetVerdict records the engine's opinion of one instance. It answers false,
-// and changes nothing, when that instance is no longer what the Proxy is or is
-// withdrawn.
-func (f *Fleet) SetVerdict(key Key, instance string, v Verdict) bool {
-	return f.edit(key, instance, func(p *Proxy) bool {
-		if p.Withdrawn {
+// SetVerdict records the engine's opinion of one subject. It answers false, and
+// changes nothing, when that is no longer what the Proxy is, or is withdrawn.
+func (f *Fleet) SetVerdict(key Key, about Subject, v Verdict) bool {
+	return f.edit(key, about.Instance, func(p *Proxy) bool {
+		if p.Withdrawn || p.Subject() != about {
 			return false
 		}
 		p.Verdict = v

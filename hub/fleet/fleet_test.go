@@ -20,6 +20,9 @@ func running(name string, edits ...func(*Proxy)) Proxy {
 	return p
 }
 
+// first is what a verdict on a running Proxy is about.
+var first = Subject{"instance-1", "127.0.0.1:3128"}
+
 func healthy(p *Proxy) { p.Verdict = Verdict{Health: Healthy, Reason: "ProbeSucceeded"} }
 
 func TestAVerdictFollowsItsInstanceAndNoOther(t *testing.T) {
@@ -31,6 +34,7 @@ func TestAVerdictFollowsItsInstanceAndNoOther(t *testing.T) {
 		{"seen again unchanged", running("a"), Healthy},
 		{"attributes edited", running("a", func(p *Proxy) { p.Attributes = map[string]string{"k": "v"} }), Healthy},
 		{"status lags behind with another claim", running("a", func(p *Proxy) { p.Verdict = Verdict{Health: Unhealthy} }), Healthy},
+		{"the instance has another address", running("a", func(p *Proxy) { p.Host = "127.0.0.9" }), Unknown},
 		{"instance replaced", running("a", func(p *Proxy) { p.Instance = "instance-2" }), Unknown},
 		{"instance replaced, old claim still in the status", running("a", healthy, func(p *Proxy) { p.Instance = "instance-2" }), Unknown},
 		{"deleted and made again under the same name", running("a", func(p *Proxy) { p.UID = "uid-other" }), Unknown},
@@ -38,7 +42,7 @@ func TestAVerdictFollowsItsInstanceAndNoOther(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := New()
 			f.Upsert(running("a"))
-			if !f.SetVerdict(key("a"), "instance-1", Verdict{Health: Healthy}) {
+			if !f.SetVerdict(key("a"), first, Verdict{Health: Healthy}) {
 				t.Fatal("the verdict of the present instance was refused")
 			}
 			f.Upsert(tc.second)
@@ -60,10 +64,10 @@ func TestARestartedHubTakesOverWhatTheStatusClaims(t *testing.T) {
 func TestALateVerdictOfAReplacedInstanceIsDropped(t *testing.T) {
 	f := New()
 	f.Upsert(running("a", func(p *Proxy) { p.Instance = "instance-2" }))
-	if f.SetVerdict(key("a"), "instance-1", Verdict{Health: Healthy}) {
+	if f.SetVerdict(key("a"), first, Verdict{Health: Healthy}) {
 		t.Error("a verdict about an instance that is gone was taken")
 	}
-	if f.SetVerdict(key("b"), "instance-1", Verdict{Health: Healthy}) {
+	if f.SetVerdict(key("b"), first, Verdict{Health: Healthy}) {
 		t.Error("a verdict about a Proxy that is not there was taken")
 	}
 	if f.Get(key("a")).Offerable() {
@@ -82,7 +86,7 @@ func TestAWithdrawnInstanceIsNotOfferedUntilItIsTakenBackAndProbedAgain(t *testi
 	if f.Get(key("a")).Offerable() {
 		t.Error("a late event brought a withdrawn instance back")
 	}
-	if f.SetVerdict(key("a"), "instance-1", Verdict{Health: Healthy}) {
+	if f.SetVerdict(key("a"), first, Verdict{Health: Healthy}) {
 		t.Error("a late probe brought a withdrawn instance back")
 	}
 	f.SetWithdrawn(key("a"), "instance-1", false)
@@ -140,7 +144,7 @@ func TestAFollowerSeesEveryChangeInOrderAndNoEmptyOne(t *testing.T) {
 	})
 	f.Upsert(running("a")) // nothing new
 	f.Upsert(running("b"))
-	f.SetVerdict(key("b"), "instance-1", Verdict{Health: Unhealthy})
+	f.SetVerdict(key("b"), first, Verdict{Health: Unhealthy})
 	f.Delete(key("a"), "uid-a")
 	want := []string{"joined a", "joined b", "changed b", "left a"}
 	if !slices.Equal(seen, want) {

@@ -70,7 +70,7 @@ type Proxy struct {
 	Host     string
 	Port     int
 	// Instance is the identity of what listens there: the provider's id for a
-	// Managed proxy, the endpoint for an External one. A verdict belongs to it.
+	// Managed proxy, the endpoint for an External one.
 	Instance   string
 	Attributes map[string]string
 	// MaxLeases is zero where there is no limit.
@@ -93,6 +93,13 @@ func (p *Proxy) Endpoint() string {
 	}
 	return net.JoinHostPort(p.Host, strconv.Itoa(p.Port))
 }
+
+// Subject is what a verdict is about: this instance at this address. An
+// instance that moves is judged anew.
+type Subject struct{ Instance, Endpoint string }
+
+// Subject is what a verdict on p is about.
+func (p *Proxy) Subject() Subject { return Subject{p.Instance, p.Endpoint()} }
 
 // Probeable says that there is something to probe and a reason to.
 func (p *Proxy) Probeable() bool {
@@ -131,11 +138,14 @@ func (p *Proxy) Phase() string {
 func merge(old *Proxy, p Proxy) Proxy {
 	switch {
 	case old == nil:
-	case old.UID == p.UID && old.Instance == p.Instance:
-		p.Verdict = old.Verdict
-		p.Withdrawn = old.Withdrawn
-	default:
+	case old.UID != p.UID || old.Instance != p.Instance:
 		p.Verdict = Verdict{}
+	default:
+		p.Withdrawn = old.Withdrawn
+		p.Verdict = old.Verdict
+		if old.Subject() != p.Subject() {
+			p.Verdict = Verdict{}
+		}
 	}
 	return p
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-// Recorder is told of every probe, and of every Proxy that is no longer probed.
+// Recorder is told of every probe, and of every Proxy that has left the fleet.
 type Recorder interface {
 	Probe(key fleet.Key, took time.Duration, failure string)
 	Forget(key fleet.Key)
@@ -73,9 +73,12 @@ func (e *Engine) changed(c fleet.Change) {
 	s := e.states[key]
 	p := c.New
 	probe := p != nil && p.Probeable()
-	if s != nil && (!probe || s.proxy.UID != p.UID || s.proxy.Instance != p.Instance || s.proxy.Endpoint() != p.Endpoint()) {
+	if s != nil && (!probe || s.proxy.UID != p.UID || s.proxy.Subject() != p.Subject()) {
 		e.dropLocked(key, s)
 		s = nil
+	}
+	if c.Old != nil && (p == nil || p.UID != c.Old.UID) {
+		e.Recorder.Forget(key)
 	}
 	switch {
 	case !probe:
@@ -119,7 +122,6 @@ func (e *Engine) dropLocked(key fleet.Key, s *state) {
 	if s.index >= 0 {
 		heap.Remove(&e.due, s.index)
 	}
-	e.Recorder.Forget(key)
 }
 
 func (e *Engine) poke() {
@@ -176,7 +178,8 @@ func (e *Engine) next() (*state, time.Duration) {
 }
 
 // probe runs one probe and schedules the next: an interval after this one
-// began, moved by up to a tenth so that a fleet does not march in step.
+// began, or up to a tenth sooner, so that a fleet does not march in step and no
+// verdict comes later than its threshold promises.
 func (e *Engine) probe(ctx context.Context, s *state) {
 	e.mu.Lock()
 	p := s.proxy
@@ -209,7 +212,7 @@ func (e *Engine) finish(s *state, p *fleet.Proxy, r result, began time.Time) {
 		// Not under the engine's lock, since the fleet calls back; and before the
 		// next probe is scheduled, so that verdicts arrive in order. The fleet
 		// refuses one about an instance that has been replaced meanwhile.
-		e.Fleet.SetVerdict(p.Key, p.Instance, verdict)
+		e.Fleet.SetVerdict(p.Key, p.Subject(), verdict)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -217,7 +220,7 @@ func (e *Engine) finish(s *state, p *fleet.Proxy, r result, began time.Time) {
 		return
 	}
 	interval := float64(s.proxy.Check.Interval)
-	s.at = began.Add(time.Duration(interval * (0.9 + 0.2*rand.Float64())))
+	s.at = began.Add(time.Duration(interval * (0.9 + 0.1*rand.Float64())))
 	heap.Push(&e.due, s)
 	e.poke()
 }

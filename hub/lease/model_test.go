@@ -181,7 +181,7 @@ func (m *machine) probe(t *rapid.T) {
 		Health:  rapid.SampledFrom([]fleet.Health{fleet.Healthy, fleet.Healthy, fleet.Unhealthy}).Draw(t, "health"),
 		Latency: time.Duration(rapid.IntRange(0, 2).Draw(t, "latency")) * time.Millisecond,
 	}
-	m.fleet.SetVerdict(key, p.Instance, v)
+	m.fleet.SetVerdict(key, p.Subject(), v)
 }
 
 func (m *machine) leave(t *rapid.T) {

@@ -103,7 +103,7 @@ func TestACooldownBelongsToTheAddress(t *testing.T) {
 		p := newPool(Options{})
 		show := func(px fleet.Proxy) {
 			p.fleet.Upsert(px)
-			p.fleet.SetVerdict(px.Key, px.Instance, fleet.Verdict{Health: fleet.Healthy})
+			p.fleet.SetVerdict(px.Key, px.Subject(), fleet.Verdict{Health: fleet.Healthy})
 		}
 		show(at("1", "i1", "10.0.0.1"))
 		l := p.acquire(t, Request{})

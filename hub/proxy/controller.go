@@ -38,8 +38,8 @@ type Options struct {
 	Fleet *fleet.Fleet
 	// HubID marks what is ours.
 	HubID string
-	// ClusterUID returns the identity of an engaged spoke.
-	ClusterUID func(spoke string) (string, bool)
+	// ClusterUID returns the identity of a cluster that the manager gave out.
+	ClusterUID func(cluster.Cluster) (string, bool)
 	// DefaultImage runs where spec.kubernetes.image is absent.
 	DefaultImage string
 	// MaxConcurrent is the number of Proxies worked on at once; 16 where zero.
@@ -117,7 +117,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	clusterUID, ok := r.ClusterUID(spoke)
+	clusterUID, ok := r.ClusterUID(cl)
 	if !ok {
 		return ctrl.Result{}, multicluster.ErrClusterNotFound
 	}

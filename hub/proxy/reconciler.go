@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -39,6 +40,8 @@ type pass struct {
 	provider provider.Provider
 	fleet    *fleet.Fleet
 	image    string
+	// written is condition Provisioned as the status had it before this pass.
+	written *metav1.Condition
 }
 
 // run brings p one step further and writes its status if that changed.
@@ -48,7 +51,7 @@ func (s *pass) run(ctx context.Context, p *v1alpha1.Proxy) (ctrl.Result, error) 
 		return ctrl.Result{}, nil
 	}
 	deleting := !p.DeletionTimestamp.IsZero()
-	if deleting && !controllerutil.ContainsFinalizer(p, v1alpha1.Finalizer) {
+	if deleting && p.Spec.Mode != v1alpha1.ModeExternal && !controllerutil.ContainsFinalizer(p, v1alpha1.Finalizer) {
 		return ctrl.Result{}, nil
 	}
 	if !deleting {
@@ -58,6 +61,7 @@ func (s *pass) run(ctx context.Context, p *v1alpha1.Proxy) (ctrl.Result, error) 
 	}
 
 	base := p.DeepCopy()
+	s.written = meta.FindStatusCondition(base.Status.Conditions, v1alpha1.ConditionProvisioned)
 	var res ctrl.Result
 	var err error
 	gone := false
@@ -138,7 +142,7 @@ func (s *pass) managed(ctx context.Context, p *v1alpha1.Proxy) (res ctrl.Result,
 	})
 	if next.act != actRelease {
 		// Staged before it is done: if doing it fails, what is known stands.
-		s.stage(p, inst, owner, next)
+		s.stage(p, inst, owner, hash, next)
 	}
 	created, err := s.do(ctx, p, next.act, ref, owner, hash, inst)
 	switch {
@@ -147,17 +151,17 @@ func (s *pass) managed(ctx context.Context, p *v1alpha1.Proxy) (res ctrl.Result,
 	case next.act == actRelease:
 		return ctrl.Result{}, true, nil
 	case created != nil:
-		s.stage(p, created, owner, next)
+		s.stage(p, created, owner, hash, next)
 	}
 	return ctrl.Result{RequeueAfter: spread(next.wait)}, false, nil
 }
 
 // stage puts what was seen and what the plan says about it into the status.
-func (s *pass) stage(p *v1alpha1.Proxy, inst *provider.Instance, owner provider.Owner, next step) {
+func (s *pass) stage(p *v1alpha1.Proxy, inst *provider.Instance, owner provider.Owner, hash string, next step) {
 	if inst != nil && inst.Owner != owner {
 		inst = nil // somebody else's: its id and address are not this Proxy's
 	}
-	setInstance(p, inst)
+	setInstance(p, inst, hash)
 	setProvisioned(p, next.provisioned, next.reason, next.message)
 	finishStatus(p, s.seen(p), p.Status.ProviderID)
 }
@@ -224,21 +228,23 @@ func (s *pass) release(ctx context.Context, p *v1alpha1.Proxy) error {
 // running stays provisioned: a provider's hiccup takes no proxy from anybody.
 func (s *pass) failed(p *v1alpha1.Proxy, err error) (ctrl.Result, bool, error) {
 	said := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+	permanent := errors.Is(err, provider.ErrPermanent)
 	switch {
 	case apierrors.IsConflict(err) || errors.Is(err, provider.ErrExists):
 		return ctrl.Result{RequeueAfter: spread(retrySoon)}, false, nil
-	case errors.Is(err, provider.ErrPermanent):
-		setProvisioned(p, false, v1alpha1.ReasonPermanentError, err.Error())
-		finishStatus(p, s.seen(p), p.Status.ProviderID)
-		return ctrl.Result{}, false, nil
+	case permanent:
+		setTrouble(p, s.written, false, v1alpha1.ReasonPermanentError, "this will not work until the spec is changed", err)
 	case provisioned(p):
-		setProvisioned(p, true, v1alpha1.ReasonCreated, withDetail("the instance ran when it was last seen", err.Error()))
+		setTrouble(p, s.written, true, v1alpha1.ReasonCreated, "the instance ran when it was last seen", err)
 	case said != nil && (said.Reason == v1alpha1.ReasonReplacing || said.Reason == v1alpha1.ReasonDeleting):
-		setProvisioned(p, false, said.Reason, withDetail("the old instance is to go, but", err.Error()))
+		setTrouble(p, s.written, false, said.Reason, "the old instance is to go, and will be tried again", err)
 	default:
-		setProvisioned(p, false, v1alpha1.ReasonTransientError, err.Error())
+		setTrouble(p, s.written, false, v1alpha1.ReasonTransientError, "this will be tried again", err)
 	}
 	finishStatus(p, s.seen(p), p.Status.ProviderID)
+	if permanent {
+		return ctrl.Result{}, false, nil
+	}
 	return ctrl.Result{}, false, err
 }
 

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,10 +15,9 @@ import (
 	"github.com/proxyfleet/proxy-operator/internal/provider"
 )
 
-// setCondition stages one condition. Its transition time moves only when the
-// condition's status does.
+// setCondition stages one condition.
 func setCondition(p *v1alpha1.Proxy, kind string, status metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{
+	v1alpha1.SetCondition(&p.Status.Conditions, metav1.Condition{
 		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: p.Generation,
 	})
 }
@@ -30,12 +30,27 @@ func setProvisioned(p *v1alpha1.Proxy, ok bool, reason, message string) {
 	setCondition(p, v1alpha1.ConditionProvisioned, status, reason, message)
 }
 
+// setTrouble stages condition Provisioned for an error of the provider. While
+// the condition as it was written says the same, its text stands: the next
+// error's may differ in a port or a counter, which is no transition, and every
+// write would bring the Proxy back into the queue past its backoff. The log has
+// them all.
+func setTrouble(p *v1alpha1.Proxy, written *metav1.Condition, ok bool, reason, sentence string, err error) {
+	message := withDetail(sentence, err.Error())
+	if c := written; c != nil && (c.Status == metav1.ConditionTrue) == ok && c.Reason == reason && strings.HasPrefix(c.Message, sentence+":") {
+		message = c.Message
+	}
+	setProvisioned(p, ok, reason, message)
+}
+
 func provisioned(p *v1alpha1.Proxy) bool {
 	return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionProvisioned)
 }
 
 // setInstance stages what the status says about the instance; nil for none.
-func setInstance(p *v1alpha1.Proxy, inst *provider.Instance) {
+// wantHash is that of the spec: only an instance that runs it is known to listen
+// on its port.
+func setInstance(p *v1alpha1.Proxy, inst *provider.Instance, wantHash string) {
 	if inst == nil {
 		p.Status.ProviderID, p.Status.IP, p.Status.Endpoint = "", "", ""
 		return
@@ -48,6 +63,8 @@ func setInstance(p *v1alpha1.Proxy, inst *provider.Instance) {
 	// it had until it shows another.
 	if inst.IP != "" {
 		p.Status.IP = inst.IP
+	}
+	if inst.IP != "" && inst.SpecHash == wantHash {
 		p.Status.Endpoint = net.JoinHostPort(inst.IP, strconv.Itoa(int(p.Spec.ListenPort())))
 	}
 }
@@ -56,7 +73,7 @@ func setInstance(p *v1alpha1.Proxy, inst *provider.Instance) {
 // from the engine's verdict. seen is the fleet's view, nil when it has none.
 func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 	var v fleet.Verdict
-	if seen != nil && seen.UID == string(p.UID) && seen.Instance == instance {
+	if seen != nil && seen.UID == string(p.UID) && seen.Subject() == (fleet.Subject{Instance: instance, Endpoint: p.Status.Endpoint}) {
 		v = seen.Verdict
 	}
 	p.Status.LatencyMillis = 0

@@ -68,9 +68,11 @@ func TestStagingTwiceChangesNothing(t *testing.T) {
 	p := proxyObject()
 	v := fleet.Verdict{Health: fleet.Healthy, Reason: "ProbeSucceeded", Latency: 41 * time.Millisecond, Time: time.Now()}
 	stage := func() {
-		setInstance(p, &provider.Instance{ProviderID: "i", IP: "fd00::1"})
+		setInstance(p, &provider.Instance{ProviderID: "i", IP: "fd00::1", SpecHash: "now"}, "now")
 		setProvisioned(p, true, "Created", "the instance runs")
-		finishStatus(p, seenAs("i", v), "i")
+		seen := seenAs("i", v)
+		seen.Host, seen.Port = "fd00::1", 3128
+		finishStatus(p, seen, "i")
 	}
 	stage()
 	first := p.Status.DeepCopy()
@@ -83,18 +85,41 @@ func TestStagingTwiceChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAnOutgoingInstanceIsNotShownAtThePortOfTheNewSpec(t *testing.T) {
+	p := proxyObject()
+	inst := &provider.Instance{ProviderID: "one", IP: "10.0.0.1", SpecHash: "before"}
+	setInstance(p, inst, "before")
+	p.Spec.Port = 8888
+	setInstance(p, inst, "now")
+	if p.Status.Endpoint != "10.0.0.1:3128" {
+		t.Errorf("shown at %s, where nothing listens", p.Status.Endpoint)
+	}
+}
+
+func TestAnInstanceAtANewAddressHasNoVerdictYet(t *testing.T) {
+	p := proxyObject()
+	setInstance(p, &provider.Instance{ProviderID: "i", IP: "10.0.0.2", SpecHash: "now"}, "now")
+	setProvisioned(p, true, "Created", "the instance runs")
+	old := seenAs("i", fleet.Verdict{Health: fleet.Healthy, Reason: "ProbeSucceeded"})
+	old.Host, old.Port = "10.0.0.1", 3128
+	finishStatus(p, old, "i")
+	if p.Status.Phase != v1alpha1.PhaseProbing {
+		t.Errorf("phase %s on a verdict about another address", p.Status.Phase)
+	}
+}
+
 func TestARestartingInstanceKeepsItsAddressAndAnotherOneDoesNotInheritIt(t *testing.T) {
 	p := proxyObject()
-	setInstance(p, &provider.Instance{ProviderID: "one", IP: "10.0.0.1"})
-	setInstance(p, &provider.Instance{ProviderID: "one"})
+	setInstance(p, &provider.Instance{ProviderID: "one", IP: "10.0.0.1", SpecHash: "now"}, "now")
+	setInstance(p, &provider.Instance{ProviderID: "one", SpecHash: "now"}, "now")
 	if p.Status.IP != "10.0.0.1" {
 		t.Errorf("the address was lost: %q", p.Status.IP)
 	}
-	setInstance(p, &provider.Instance{ProviderID: "two"})
+	setInstance(p, &provider.Instance{ProviderID: "two", SpecHash: "now"}, "now")
 	if p.Status.IP != "" || p.Status.Endpoint != "" {
 		t.Errorf("the replacement has its predecessor's address %q", p.Status.Endpoint)
 	}
-	setInstance(p, nil)
+	setInstance(p, nil, "now")
 	if p.Status.ProviderID != "" {
 		t.Errorf("an instance that is gone is still named: %q", p.Status.ProviderID)
 	}

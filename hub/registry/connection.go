@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -49,7 +50,7 @@ type identity struct {
 // until close.
 type connection struct {
 	hash     string
-	cluster  cluster.Cluster
+	cluster  *identified
 	identity identity
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -60,7 +61,7 @@ type connection struct {
 // close ends everything that lives on the connection.
 func (c *connection) close() {
 	c.cancel()
-	c.http.CloseIdleConnections()
+	utilnet.CloseIdleConnectionsFor(c.http.Transport)
 }
 
 // ping asks the API server for its version.
@@ -91,6 +92,8 @@ func connect(ctx context.Context, cred *credential, o Options, log logr.Logger) 
 	cfg.QPS, cfg.Burst = spokeQPS, spokeBurst
 	cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(spokeQPS, spokeBurst)
 	cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	secret := cfg.BearerToken
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return plainAnswers{next, secret} })
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("build the connection: %w", err)
@@ -106,10 +109,12 @@ func connect(ctx context.Context, cred *credential, o Options, log logr.Logger) 
 		conn.close()
 		return nil, err
 	}
-	if conn.cluster, err = newCluster(cfg, httpClient, o); err != nil {
+	cl, err := newCluster(cfg, httpClient, o)
+	if err != nil {
 		conn.close()
 		return nil, fmt.Errorf("build the connection: %w", err)
 	}
+	conn.cluster = &identified{Cluster: cl, uid: conn.identity.clusterUID}
 	go func() {
 		if err := conn.cluster.Start(conn.ctx); err != nil {
 			log.Error(err, "Spoke's informers ended")

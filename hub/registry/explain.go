@@ -12,7 +12,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/spoke/kubeconfig"
 )
+
+// explain says in a condition's words why a spoke does not work.
+func explain(err error) (reason, message string) {
+	var refusal *kubeconfig.Refusal
+	var preflight *preflightError
+	switch {
+	case errors.As(err, &refusal) && refusal.Forbidden:
+		return v1alpha1.ReasonKubeconfigForbidden, refusal.Error()
+	case errors.As(err, &refusal):
+		return v1alpha1.ReasonKubeconfigInvalid, refusal.Error()
+	case errors.As(err, &preflight):
+		return preflight.reason, preflight.message
+	default:
+		return explainRequest(err)
+	}
+}
 
 // explainRequest names the reason for a request that failed. The ways of not
 // being reachable share a reason and differ in the message.
@@ -33,7 +50,7 @@ func explainRequest(err error) (reason, message string) {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return v1alpha1.ReasonUnreachable, "the connection is refused: " + inner(err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return v1alpha1.ReasonUnreachable, "the server does not answer in time"
+		return v1alpha1.ReasonUnreachable, "no usable answer comes in time"
 	default:
 		return v1alpha1.ReasonUnreachable, inner(err)
 	}

@@ -40,7 +40,8 @@ func (g *gate) shut(f func()) {
 // feed makes conn the one that feeds the fleet, and returns when the fleet
 // shows what conn's informer has listed: additions and changes first, then the
 // removal of what is not there any more. No Proxy is missing in between.
-func (g *gate) feed(ctx context.Context, conn *connection, spoke string, f *fleet.Fleet) error {
+func (g *gate) feed(ctx context.Context, conn *connection, spoke string, o Options) error {
+	f := o.Fleet
 	informer, err := conn.cluster.GetCache().GetInformer(ctx, &v1alpha1.Proxy{})
 	if err != nil {
 		return fmt.Errorf("feed the fleet: %w", err)
@@ -53,6 +54,11 @@ func (g *gate) feed(ctx context.Context, conn *connection, spoke string, f *flee
 		if p, ok := obj.(*v1alpha1.Proxy); ok {
 			g.pass(conn, func() {
 				seen := fleet.FromObject(spoke, p)
+				if mark := p.Annotations[v1alpha1.AnnotationHub]; mark != "" && mark != o.HubID {
+					// Another hub's: leasing it too would exceed its maxLeases.
+					f.Delete(seen.Key, seen.UID)
+					return
+				}
 				f.Upsert(seen)
 				if listed != nil {
 					listed[seen.Key] = true

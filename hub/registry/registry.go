@@ -24,6 +24,9 @@ const settleTimeout = 30 * time.Second
 type Options struct {
 	// Fleet is fed with the Proxies of every spoke.
 	Fleet *fleet.Fleet
+	// HubID marks what is this hub's: Proxies marked by another one are not
+	// taken into the fleet.
+	HubID string
 	// Scheme knows Proxy and the core kinds.
 	Scheme *runtime.Scheme
 	Log    logr.Logger
@@ -70,15 +73,20 @@ func (r *Registry) Get(_ context.Context, name multicluster.ClusterName) (cluste
 	return nil, fmt.Errorf("spoke %q: %w", name, multicluster.ErrClusterNotFound)
 }
 
-// ClusterUID returns the identity of an engaged spoke.
-func (r *Registry) ClusterUID(name string) (string, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	conn := r.engaged[name]
-	if conn == nil {
+// ClusterUID returns the identity of a cluster that Get answered with: of that
+// very connection, whatever the spoke's name leads to by now.
+func ClusterUID(cl cluster.Cluster) (string, bool) {
+	known, ok := cl.(*identified)
+	if !ok {
 		return "", false
 	}
-	return conn.identity.clusterUID, true
+	return known.uid, true
+}
+
+// identified is a cluster that knows which it is.
+type identified struct {
+	cluster.Cluster
+	uid string
 }
 
 // IndexField implements multicluster.Provider. Nothing here reads by index, and
@@ -111,7 +119,7 @@ func (r *Registry) Settled() bool {
 		return false
 	}
 	for _, name := range r.expected {
-		if s := r.spokes[name]; s == nil || !s.settled() {
+		if s := r.spokes[name]; s == nil || !s.isSettled() {
 			return false
 		}
 	}

@@ -304,6 +304,9 @@ func TestOnlyTheConnectionThatIsPresentFeedsTheFleet(t *testing.T) {
 	}
 	put(present, "a")
 	put(old, "late")
+	if all := f.All(); len(all) != 1 || all[0].Name != "a" {
+		t.Errorf("the fleet has %d Proxies, want the present connection's alone", len(all))
+	}
 	g.shut(func() { f.Retain("eu", nil) })
 	put(present, "later")
 	if n := len(f.All()); n != 0 {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
-	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/spoke/kubeconfig"
 )
 
@@ -21,23 +20,9 @@ const (
 	// A spoke that does not connect is tried again after backoffFirst, then
 	// twice that, and so on up to backoffCap.
 	backoffFirst, backoffCap = time.Second, 30 * time.Second
-	// A connected spoke is contacted every checkInterval; after checkMisses
-	// failures in a row it counts as unreachable.
+	// A connected spoke is contacted every checkInterval.
 	checkInterval = 10 * time.Second
-	checkMisses   = 3
 )
-
-// State is what the registry makes of a spoke.
-type State struct {
-	// Ready and Reason are the Ready condition; Message is for a person.
-	Ready           bool
-	Reason, Message string
-	// CredentialReason is set while a changed kubeconfig is not taken.
-	CredentialReason, CredentialMessage string
-	Server, Version, ClusterUID         string
-	// Hash is that of the kubeconfig that was offered last.
-	Hash string
-}
 
 // credential is a vetted kubeconfig.
 type credential struct {
@@ -55,20 +40,19 @@ type spoke struct {
 	changed  chan struct{} // one slot: something new is wanted
 	gate     gate
 
-	conn   *connection
-	misses int
+	conn *connection
 
-	mu        sync.Mutex
-	state     State
-	want      *credential // nil: nothing usable was offered
-	connected bool        // at least once
+	mu      sync.Mutex
+	state   State
+	settled bool        // connected or refused, once
+	want    *credential // what shall serve; nil: nothing usable was offered
+	serves  *credential // what does; nil: nothing
 }
 
 func newSpoke(name string, r *Registry) *spoke {
 	return &spoke{
 		name: name, registry: r, log: r.Log.WithValues("spoke", name),
-		stop: make(chan struct{}), changed: make(chan struct{}, 1),
-		state: State{Reason: v1alpha1.ReasonConnecting, Message: "connecting for the first time"},
+		stop: make(chan struct{}), changed: make(chan struct{}, 1), state: newState(),
 	}
 }
 
@@ -79,10 +63,16 @@ func (s *spoke) State() State {
 	return s.state
 }
 
-func (s *spoke) settled() bool {
+func (s *spoke) isSettled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.connected || s.want == nil && s.state.Hash != ""
+	return s.settled
+}
+
+func (s *spoke) wanted() *credential {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.want
 }
 
 // offer hands a kubeconfig to the spoke. One that is refused replaces none
@@ -90,28 +80,20 @@ func (s *spoke) settled() bool {
 func (s *spoke) offer(raw []byte) {
 	sum := sha256.Sum256(raw)
 	hash := hex.EncodeToString(sum[:])
-	s.mu.Lock()
-	if s.state.Hash == hash {
-		s.mu.Unlock()
+	if s.State().Hash == hash {
 		return
 	}
-	s.state.Hash = hash
-	s.mu.Unlock()
-
 	config, err := vet(s.name, raw)
-	s.mu.Lock()
-	if err == nil {
-		s.want = &credential{config: config, hash: hash}
-		if !s.connected {
-			s.state.Server = config.Host
+	s.update(func(st *State) {
+		if err != nil {
+			s.want, s.settled = s.serves, true
+			st.offered(hash, "")
+			st.refused(explain(err))
+			return
 		}
-	} else if !s.connected {
-		s.want = nil
-	}
-	s.mu.Unlock()
-	if err != nil {
-		s.refused(err)
-	}
+		s.want = &credential{config: config, hash: hash}
+		st.offered(hash, config.Host)
+	})
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -126,7 +108,16 @@ func vet(name string, raw []byte) (*rest.Config, error) {
 	return kubeconfig.Vet(raw)
 }
 
+// attempt is the outcome of one connect.
+type attempt struct {
+	want *credential
+	conn *connection
+	err  error
+}
+
 // run is the spoke's goroutine: connect, watch over the connection, swap it.
+// An attempt runs beside the contacts with the present connection, so that
+// neither delays the other.
 func (s *spoke) run() {
 	ctx, ok := s.begin()
 	if !ok {
@@ -141,34 +132,52 @@ func (s *spoke) run() {
 		case <-ctx.Done():
 		}
 	}()
-	defer func() {
-		if s.conn != nil {
-			s.conn.close()
-		}
-	}()
+	contact := time.NewTicker(checkInterval)
+	defer contact.Stop()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
 	backoff := backoffFirst
+	var trying chan attempt
+	defer func() { s.end(trying) }()
 	for {
-		wait := checkInterval
-		want := s.wanted()
-		switch {
-		case want == nil:
-		case s.conn != nil && s.conn.hash == want.hash:
-			s.check(ctx)
-		case s.swap(ctx, want):
-			backoff = backoffFirst
-		default:
-			if s.conn != nil {
-				s.check(ctx)
-			}
-			wait, backoff = backoff, min(2*backoff, backoffCap)
-		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-contact.C:
+			s.check(ctx)
+			continue
 		case <-s.changed:
 			backoff = backoffFirst
-		case <-time.After(wait):
+		case <-retry.C:
+		case done := <-trying:
+			trying = nil
+			if s.adopt(ctx, done) {
+				backoff = backoffFirst
+			} else {
+				retry.Reset(backoff)
+				backoff = min(2*backoff, backoffCap)
+				continue
+			}
 		}
+		if want := s.wanted(); trying == nil && want != nil && (s.conn == nil || s.conn.hash != want.hash) {
+			trying = make(chan attempt, 1)
+			go func(result chan<- attempt) {
+				conn, err := connect(ctx, want, s.registry.Options, s.log)
+				result <- attempt{want, conn, err}
+			}(trying)
+		}
+	}
+}
+
+// end closes what the goroutine holds; a connect under way ends with its context.
+func (s *spoke) end(trying chan attempt) {
+	if trying != nil {
+		if last := <-trying; last.conn != nil {
+			last.conn.close()
+		}
+	}
+	if s.conn != nil {
+		s.conn.close()
 	}
 }
 
@@ -183,115 +192,90 @@ func (s *spoke) begin() (context.Context, bool) {
 	}
 }
 
-func (s *spoke) wanted() *credential {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.want
-}
-
-// swap brings up a connection with want and puts it in the place of the
-// present one, which serves until then.
-func (s *spoke) swap(ctx context.Context, want *credential) bool {
-	next, err := connect(ctx, want, s.registry.Options, s.log)
-	if err == nil {
-		err = s.engage(ctx, next)
-	}
-	if ctx.Err() != nil {
-		if next != nil {
-			next.close()
+// adopt puts a new connection in the place of the present one, which served
+// until now. It answers false when there is none to adopt and a retry is due.
+func (s *spoke) adopt(ctx context.Context, a attempt) bool {
+	if s.wanted() != a.want {
+		// Something else was offered meanwhile: this outcome is nobody's news.
+		if a.conn != nil {
+			a.conn.close()
 		}
+		return true
+	}
+	if a.err != nil {
+		s.update(func(st *State) { st.refused(explain(a.err)) })
 		return false
 	}
-	if err != nil {
-		s.refused(err)
+	if err := s.engage(ctx, a.conn); err != nil {
+		s.update(func(st *State) {
+			s.serves = nil
+			st.lost(explain(err))
+		})
 		return false
 	}
 	s.update(func(st *State) {
-		s.connected = true
-		st.Ready, st.Reason, st.Message = true, v1alpha1.ReasonConnected, "connected"
-		st.CredentialReason, st.CredentialMessage = "", ""
-		st.Server, st.Version, st.ClusterUID = want.config.Host, next.identity.version, next.identity.clusterUID
+		s.settled, s.serves = true, a.want
+		st.connected(a.want.hash, a.want.config.Host, a.conn.identity.version, a.conn.identity.clusterUID)
 	})
-	s.log.Info("Spoke connected", "server", want.config.Host, "version", next.identity.version)
 	return true
 }
 
 // engage makes next the spoke's connection: for Get, for the controllers and
 // for the fleet, in this order.
 func (s *spoke) engage(ctx context.Context, next *connection) error {
-	if !s.registry.publish(s, next) {
-		next.close()
-		return context.Canceled
+	err := errors.New("the spoke is being removed")
+	if s.registry.publish(s, next) {
+		err = s.registry.aware.Engage(next.ctx, multicluster.ClusterName(s.name), next.cluster)
 	}
-	err := s.registry.aware.Engage(next.ctx, multicluster.ClusterName(s.name), next.cluster)
 	if err == nil {
-		err = s.gate.feed(ctx, next, s.name, s.registry.Fleet)
+		err = s.gate.feed(ctx, next, s.name, s.registry.Options)
 	}
 	old := s.conn
+	s.conn = next
 	if err != nil {
 		// Half engaged with two connections is worse than none: start over. The
 		// fleet keeps what it knows.
 		s.registry.withdraw(s.name, next)
 		next.close()
-		next = nil
+		s.conn = nil
 	}
-	s.conn, s.misses = next, 0
 	if old != nil {
 		old.close()
 	}
 	return err
 }
 
-// check contacts the spoke once. The first moment of loss is the transition
-// time of the condition, since only changes of the state are told.
+// check contacts the spoke once.
 func (s *spoke) check(ctx context.Context) {
+	if s.conn == nil {
+		return
+	}
 	version, err := s.conn.ping(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	if err == nil {
-		s.misses = 0
-		s.update(func(st *State) {
-			st.Ready, st.Reason, st.Message, st.Version = true, v1alpha1.ReasonConnected, "connected", version
-			if st.Hash == s.conn.hash {
-				// A bad change that was taken back.
-				st.CredentialReason, st.CredentialMessage = "", ""
-			}
-		})
-		return
-	}
-	s.misses++
-	reason, message := explain(err)
-	if s.misses >= checkMisses || reason == v1alpha1.ReasonUnauthorized {
-		s.update(func(st *State) { st.Ready, st.Reason, st.Message = false, reason, message })
-	}
-}
-
-// refused tells why a kubeconfig does not lead to a connection: on Ready while
-// nothing serves, on CredentialAccepted while another one does.
-func (s *spoke) refused(err error) {
-	reason, message := explain(err)
 	s.update(func(st *State) {
-		if s.connected {
-			st.CredentialReason, st.CredentialMessage = reason, message
+		if err == nil {
+			st.answered(s.conn.hash, version)
 		} else {
-			st.Ready, st.Reason, st.Message = false, reason, message
+			st.missed(explain(err))
 		}
 	})
 }
 
-// update changes the state, and tells the controller if it did.
+// update changes the state, and tells the controller if somebody can see it.
 func (s *spoke) update(change func(*State)) {
 	s.mu.Lock()
 	before := s.state
 	change(&s.state)
 	after := s.state
 	s.mu.Unlock()
+	before.misses = after.misses
 	if before == after {
 		return
 	}
 	if before.Reason != after.Reason || before.CredentialReason != after.CredentialReason {
-		s.log.Info("Spoke changed", "reason", after.Reason, "message", after.Message,
+		s.log.Info("Spoke changed", "ready", after.Ready, "reason", after.Reason, "message", after.Message, "server", after.Server,
 			"credentialReason", after.CredentialReason, "credentialMessage", after.CredentialMessage)
 	}
 	s.registry.tell(s.name)
@@ -303,20 +287,4 @@ func (s *spoke) remove() {
 	close(s.stop)
 	s.gate.shut(func() { s.registry.Fleet.Retain(s.name, nil) })
 	s.log.Info("Spoke deregistered")
-}
-
-// explain says in a condition's words why a spoke does not work.
-func explain(err error) (reason, message string) {
-	var refusal *kubeconfig.Refusal
-	var preflight *preflightError
-	switch {
-	case errors.As(err, &refusal) && refusal.Forbidden:
-		return v1alpha1.ReasonKubeconfigForbidden, refusal.Error()
-	case errors.As(err, &refusal):
-		return v1alpha1.ReasonKubeconfigInvalid, refusal.Error()
-	case errors.As(err, &preflight):
-		return preflight.reason, preflight.message
-	default:
-		return explainRequest(err)
-	}
 }

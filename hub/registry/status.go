@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -13,7 +12,7 @@ func fillStatus(status *v1alpha1.SpokeStatus, s State) {
 	if s.Ready {
 		ready = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+	v1alpha1.SetCondition(&status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: ready, Reason: s.Reason, Message: s.Message,
 	})
 	accepted := metav1.Condition{
@@ -24,9 +23,9 @@ func fillStatus(status *v1alpha1.SpokeStatus, s State) {
 	case s.CredentialReason != "":
 		accepted.Status, accepted.Reason = metav1.ConditionFalse, s.CredentialReason
 		accepted.Message = "the changed kubeconfig is not in use, the one before it serves on: " + s.CredentialMessage
-		meta.SetStatusCondition(&status.Conditions, accepted)
+		v1alpha1.SetCondition(&status.Conditions, accepted)
 	case s.ClusterUID != "":
-		meta.SetStatusCondition(&status.Conditions, accepted)
+		v1alpha1.SetCondition(&status.Conditions, accepted)
 	}
 	status.Server, status.Version = orDash(s.Server), orDash(s.Version)
 	status.ClusterUID = s.ClusterUID

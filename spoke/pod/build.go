@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"fmt"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,7 +126,13 @@ func running(p *corev1.Pod) bool {
 // does not run yet, for a person; empty when none is given.
 func waitingReason(p *corev1.Pod) string {
 	for _, c := range p.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil && w.Reason != "" {
+		w := c.State.Waiting
+		switch {
+		case w == nil || w.Reason == "":
+		case w.Reason == "CrashLoopBackOff":
+			// Its message counts the seconds; what went wrong is in the exit.
+			return joinReason(w.Reason, exit(c.LastTerminationState.Terminated))
+		default:
 			return joinReason(w.Reason, w.Message)
 		}
 	}
@@ -135,6 +142,14 @@ func waitingReason(p *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// exit says how a container ended; empty when that is not known.
+func exit(t *corev1.ContainerStateTerminated) string {
+	if t == nil {
+		return ""
+	}
+	return joinReason(fmt.Sprintf("exit code %d", t.ExitCode), t.Message)
 }
 
 func joinReason(reason, message string) string {

@@ -64,6 +64,10 @@ func TestStates(t *testing.T) {
 		{"just created", false, corev1.PodStatus{Phase: corev1.PodPending}, provider.StateProvisioning, ""},
 		{"no node for it", false, corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes"}}}, provider.StateProvisioning, "Unschedulable: 0/3 nodes"},
 		{"image missing", false, corev1.PodStatus{ContainerStatuses: status(waiting)}, provider.StateProvisioning, "ImagePullBackOff: no such image"},
+		{"crashes", false, corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s restarting"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}},
+		}}}, provider.StateProvisioning, "CrashLoopBackOff: exit code 2"},
 		{"runs, no address yet", false, corev1.PodStatus{ContainerStatuses: status(running)}, provider.StateProvisioning, ""},
 		{"runs", false, corev1.PodStatus{ContainerStatuses: status(running), PodIP: "10.0.0.1"}, provider.StateRunning, ""},
 		{"evicted", false, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", PodIP: "10.0.0.1"}, provider.StateStopped, "Evicted"},

@@ -62,7 +62,7 @@ func Run(ctx context.Context, o Options) error {
 	everyProxy := fleet.New()
 	leases := lease.New(lease.Options{DefaultTTL: o.LeaseDefaultTTL, MaxTTL: o.LeaseMaxTTL, CooldownWindow: o.LeaseCooldownWindow})
 	everyProxy.Follow(leases.Observe)
-	spokes := registry.New(registry.Options{Fleet: everyProxy, Scheme: scheme, Log: log.WithName("registry")})
+	spokes := registry.New(registry.Options{Fleet: everyProxy, HubID: o.HubID, Scheme: scheme, Log: log.WithName("registry")})
 	gatherer := prometheus.NewRegistry()
 	recorder := metrics.New(gatherer, metrics.Sources{
 		Proxies: everyProxy.All, SpokeReasons: spokes.Reasons, LeasesByCluster: leases.ActiveByCluster, Cooldowns: leases.Cooldowns,
@@ -82,7 +82,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if err := proxy.SetUp(mgr, proxy.Options{
-		Fleet: everyProxy, HubID: o.HubID, ClusterUID: spokes.ClusterUID, DefaultImage: o.DefaultProxyImage,
+		Fleet: everyProxy, HubID: o.HubID, ClusterUID: registry.ClusterUID, DefaultImage: o.DefaultProxyImage,
 		MaxConcurrent: o.MaxConcurrentReconciles, Recorder: recorder, Log: log.WithName("proxy"),
 	}); err != nil {
 		return err
@@ -117,6 +117,9 @@ func hubConfig(file string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the hub's own cluster (give --kubeconfig outside of it): %w", err)
 	}
+	// The API server's own fairness limits us; the library's 5 a second is for
+	// command lines.
+	cfg.QPS = -1
 	return cfg, nil
 }
 

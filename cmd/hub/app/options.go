@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,8 +100,9 @@ func (o *Options) validate() error {
 	for _, a := range []struct{ name, value string }{
 		{"--api-bind-address", o.APIAddress}, {"--metrics-bind-address", o.MetricsAddress}, {"--health-probe-bind-address", o.ProbeAddress},
 	} {
-		_, _, err := net.SplitHostPort(a.value)
-		check(err == nil, "%s %q is not host:port", a.name, a.value)
+		_, port, err := net.SplitHostPort(a.value)
+		_, portErr := strconv.ParseUint(port, 10, 16)
+		check(err == nil && portErr == nil, "%s %q is not host:port with a port from 0 to 65535", a.name, a.value)
 	}
 	check(o.MaxConcurrentReconciles > 0, "--max-concurrent-reconciles must be at least 1")
 	check(o.HealthMaxInFlight > 0, "--health-max-in-flight must be at least 1")

@@ -44,6 +44,8 @@ func TestABadValueIsOneLineThatNamesIt(t *testing.T) {
 		{[]string{"--namespace=Not_A_Name"}, []string{"--namespace", "Not_A_Name"}},
 		{[]string{"--hub-id=a/b"}, []string{"--hub-id"}},
 		{[]string{"--api-bind-address=8080"}, []string{"--api-bind-address", "host:port"}},
+		{[]string{"--api-bind-address=127.0.0.1:99999"}, []string{"--api-bind-address", "65535"}},
+		{[]string{"--metrics-bind-address=127.0.0.1:nope"}, []string{"--metrics-bind-address", "nope"}},
 		{[]string{"--metrics-bind-address="}, []string{"--metrics-bind-address"}},
 		{[]string{"--health-probe-bind-address=x"}, []string{"--health-probe-bind-address"}},
 		{[]string{"--max-concurrent-reconciles=0"}, []string{"--max-concurrent-reconciles"}},
