@@ -68,7 +68,11 @@ func (c *connection) close() {
 func (c *connection) ping(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	body, err := c.rest.Get().AbsPath("/version").Do(ctx).Raw()
+	answer := c.rest.Get().AbsPath("/version").Do(ctx)
+	if err := answer.Error(); err != nil { // Raw's error lacks the server's words
+		return "", err
+	}
+	body, err := answer.Raw()
 	if err != nil {
 		return "", err
 	}

@@ -185,6 +185,11 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 	with := func(path string, a answer) []byte {
 		return kubeconfigOf(t, standIn(t, good(answers{path: a})), true)
 	}
+	// Gateways that refuse a request like to show it.
+	echo := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "blocked: "+r.Header.Get("Authorization"), http.StatusForbidden)
+	}))
+	t.Cleanup(echo.Close)
 	r, e := started(t)
 	bad := []struct {
 		name            string
@@ -203,6 +208,9 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 		{"no-list", with(proxiesPath, status(403, "Forbidden", "proxies is forbidden: cannot list")), v1alpha1.ReasonForbidden, "cannot list"},
 		// Some tunnels hold back the bookmark that the informer waits for.
 		{"mute-watches", with("mute watches", answer{}), v1alpha1.ReasonUnreachable, "hold back watches"},
+		{"echo", kubeconfigOf(t, echo, true), v1alpha1.ReasonForbidden, "not said as a Kubernetes API server would"},
+		{"traitor", with("/version", status(403, "Forbidden", "you are the-token")), v1alpha1.ReasonForbidden, "not said as"},
+		{"chatterbox", with("/version", status(403, "Forbidden", strings.Repeat("because ", 10_000))), v1alpha1.ReasonForbidden, ""},
 		{"garbage", []byte("nonsense"), v1alpha1.ReasonKubeconfigInvalid, "not a kubeconfig"},
 	}
 	for _, b := range bad {
@@ -232,6 +240,46 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 	}
 	if counts := r.Reasons(); counts[v1alpha1.ReasonConnected] != 1 || counts[v1alpha1.ReasonUnreachable] != 6 {
 		t.Errorf("counted %v", counts)
+	}
+}
+
+func TestAKubeconfigThatIsNoLongerInTheSecretIsNotTaken(t *testing.T) {
+	r, _ := started(t)
+	s := r.register("x", kubeconfigOf(t, standIn(t, good(nil)), true))
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	serving := s.State().Server
+	// Offered, not there yet, and replaced by a typo before it comes up.
+	late := httptest.NewUnstartedServer(nil)
+	t.Cleanup(late.Close)
+	r.register("x", kubeconfigTo(t, "https://"+late.Listener.Addr().String(), nil))
+	until(t, s, "refused", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonUnreachable })
+	r.register("x", []byte("typo"))
+	st := until(t, s, "refused for the typo", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonKubeconfigInvalid })
+	if !st.Ready || st.Server != serving {
+		t.Errorf("the one before it does not serve on: %+v", st)
+	}
+	if want := s.wanted(); want == nil || want.config.Host != serving {
+		t.Error("the spoke still wants the kubeconfig that is no longer there")
+	}
+}
+
+func TestAGoodKubeconfigIsNeverTakenForARefusedOne(t *testing.T) {
+	r := New(Options{Fleet: fleet.New(), Log: logr.Discard()})
+	raw := kubeconfigTo(t, "https://127.0.0.1:1", nil)
+	for range 200 {
+		s := newSpoke("x", r)
+		offered := make(chan struct{})
+		go func() { s.offer(raw); close(offered) }()
+		for waiting := true; waiting; {
+			select {
+			case <-offered:
+				waiting = false
+			default:
+			}
+			if s.isSettled() {
+				t.Fatal("settled before it has been connected or refused")
+			}
+		}
 	}
 }
 

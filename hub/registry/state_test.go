@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"testing"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+func TestState(t *testing.T) {
+	connected := func(s *State) { s.offered("A", "https://a"); s.connected("A", "https://a", "v1", "uid") }
+	for _, tc := range []struct {
+		name string
+		do   func(*State)
+		// ready, reason and credential are what the admin then sees.
+		ready              bool
+		reason, credential string
+		server             string
+	}{
+		{"new", func(*State) {}, false, "Connecting", "", ""},
+		{"refused from the start", func(s *State) { s.offered("A", ""); s.refused("KubeconfigInvalid", "m") }, false, "KubeconfigInvalid", "", ""},
+		{"does not connect", func(s *State) { s.offered("A", "https://a"); s.refused("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
+		{"connected", connected, true, "Connected", "", "https://a"},
+		{"two contacts missed", func(s *State) { connected(s); s.missed("Unreachable", "m"); s.missed("Unreachable", "m") }, true, "Connected", "", "https://a"},
+		{"three contacts missed", func(s *State) {
+			connected(s)
+			for range 3 {
+				s.missed("Unreachable", "m")
+			}
+		}, false, "Unreachable", "", "https://a"},
+		{"an answer in between starts the count again", func(s *State) {
+			connected(s)
+			s.missed("Unreachable", "m")
+			s.missed("Unreachable", "m")
+			s.answered("A", "v1")
+			s.missed("Unreachable", "m")
+		}, true, "Connected", "", "https://a"},
+		{"a credential that is no longer taken counts at once", func(s *State) { connected(s); s.missed("Unauthorized", "m") }, false, "Unauthorized", "", "https://a"},
+		{"back", func(s *State) {
+			connected(s)
+			s.missed("Unauthorized", "m")
+			s.answered("A", "v2")
+		}, true, "Connected", "", "https://a"},
+		{"a bad change leaves what serves", func(s *State) { connected(s); s.offered("B", ""); s.refused("KubeconfigInvalid", "m") }, true, "Connected", "KubeconfigInvalid", "https://a"},
+		{"and an answer of what serves does not make it good", func(s *State) {
+			connected(s)
+			s.offered("B", "")
+			s.refused("KubeconfigInvalid", "m")
+			s.answered("A", "v1")
+		}, true, "Connected", "KubeconfigInvalid", "https://a"},
+		{"a bad change taken back", func(s *State) {
+			connected(s)
+			s.offered("B", "")
+			s.refused("KubeconfigInvalid", "m")
+			s.offered("A", "https://a")
+			s.answered("A", "v1")
+		}, true, "Connected", "", "https://a"},
+		{"a change that connects", func(s *State) {
+			connected(s)
+			s.offered("B", "https://b")
+			s.connected("B", "https://b", "v2", "uid")
+		}, true, "Connected", "", "https://b"},
+		{"a swap that fails half way", func(s *State) { connected(s); s.offered("B", "https://b"); s.lost("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newState()
+			tc.do(&s)
+			if s.Ready != tc.ready || s.Reason != tc.reason || s.CredentialReason != tc.credential || s.Server != tc.server {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+func TestTheStatesReasonsAreTheAPIs(t *testing.T) {
+	for mine, api := range map[string]string{
+		reasonConnecting: v1alpha1.ReasonConnecting, reasonConnected: v1alpha1.ReasonConnected, reasonUnauthorized: v1alpha1.ReasonUnauthorized,
+	} {
+		if mine != api {
+			t.Errorf("state says %q, the API %q", mine, api)
+		}
+	}
+}
