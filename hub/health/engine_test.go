@@ -176,11 +176,13 @@ func TestProxiesThatHangDoNotDelayTheVerdictOnALiveOne(t *testing.T) {
 }
 
 func TestALateAnswerOfAReplacedInstanceCountsForNobody(t *testing.T) {
-	asked, answer := make(chan struct{}), make(chan struct{})
+	asked, answer, read := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	slow := peer(t, func(conn net.Conn) {
 		close(asked)
 		<-answer
 		answering("HTTP/1.1 204 No Content\r\n\r\n")(conn)
+		_, _ = conn.Read(make([]byte, 1)) // until the probe has its answer and closes
+		close(read)
 	})
 	f := fleet.New()
 	rec := newRecorder()
@@ -189,7 +191,11 @@ func TestALateAnswerOfAReplacedInstanceCountsForNobody(t *testing.T) {
 	<-asked
 	f.Upsert(proxyAt(t, "a", closedPort(t), func(p *fleet.Proxy) { p.Instance = "two" }))
 	close(answer)
+	<-read
 	await(t, f, "a", "unhealthy", is(fleet.Unhealthy))
+	for before := rec.count("a DialFailed"); rec.count("a DialFailed") < before+3; {
+		<-rec.observed // the old probe has ended for sure when new ones have
+	}
 	if rec.count("a ") != 0 {
 		t.Error("the old instance's answer was counted for the new one")
 	}

@@ -2,18 +2,17 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
 )
 
 const (
@@ -166,42 +165,19 @@ func (d *demo) fetchPage(ctx context.Context) error {
 	if !roots.AppendCertsFromPEM(ca) {
 		return fmt.Errorf("%s holds no certificate", d.origin.CAFile)
 	}
-	through, err := url.Parse(d.lease.Proxy.URL)
+	crawler, err := origin.Crawler(d.lease.Proxy.URL, roots)
 	if err != nil {
 		return err
-	}
-	crawler := &http.Client{
-		Transport: &http.Transport{
-			Proxy:             http.ProxyURL(through),
-			TLSClientConfig:   &tls.Config{RootCAs: roots},
-			DisableKeepAlives: true,
-		},
-		Timeout: 15 * time.Second,
 	}
 	page := d.origin.URL + "/a-page"
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	seen, err := origin.Fetch(ctx, crawler, page)
 	if err != nil {
 		return err
-	}
-	response, err := crawler.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
-		return err
-	}
-	var seen struct {
-		RemoteAddr string `json:"remoteAddr"`
-	}
-	if err := json.Unmarshal(body, &seen); err != nil || response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s: %s", page, response.Status, body)
 	}
 	if seen.RemoteAddr != d.lease.Proxy.Host {
 		return fmt.Errorf("the origin was called by %s, not by the leased proxy's %s", seen.RemoteAddr, d.lease.Proxy.Host)
 	}
-	d.out.line("  %s answers %s; it was called by %s, which is the proxy", page, response.Status, seen.RemoteAddr)
+	d.out.line("  %s answers; it was called by %s, which is the proxy", page, seen.RemoteAddr)
 	return nil
 }
 

@@ -1,13 +1,10 @@
 package app_test
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
 )
 
 // TestHub runs the whole hub against three real API servers. The test plays
@@ -119,19 +117,12 @@ func managedLife(t *testing.T, w *world) {
 // fetchThrough fetches a page of the TLS origin as a crawler would.
 func (w *world) fetchThrough(proxyURL string) {
 	w.t.Helper()
-	through, err := url.Parse(proxyURL)
+	crawler, err := origin.Crawler(proxyURL, w.site.CertPool())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	transport := &http.Transport{Proxy: http.ProxyURL(through), TLSClientConfig: &tls.Config{RootCAs: w.site.CertPool(), MinVersion: tls.VersionTLS12}}
-	defer transport.CloseIdleConnections()
-	res, err := (&http.Client{Transport: transport}).Get(w.site.URL + "/page")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"/page"`) {
-		w.t.Errorf("page through the lease: %d %q %v", res.StatusCode, body, err)
+	if page, err := origin.Fetch(w.t.Context(), crawler, w.site.URL+"/page"); err != nil || page.Path != "/page" || !page.TLS {
+		w.t.Errorf("page through the lease: %+v, %v", page, err)
 	}
 }
 
@@ -261,6 +252,9 @@ func notOurs(t *testing.T, w *world) {
 	if err := w.get(eu, p); err != nil || p.Status.Phase != "" || len(p.Finalizers) != 0 {
 		t.Errorf("another hub's Proxy was touched: %v %+v", err, p)
 	}
+	if _, there := w.listed("")["eu/collide"]; there {
+		t.Error("another hub's Proxy is in the fleet: both would lease it")
+	}
 	base := p.DeepCopy()
 	p.Annotations = nil
 	if err := eu.Patch(t.Context(), p, client.MergeFrom(base)); err != nil {
@@ -284,7 +278,8 @@ func quiet(t *testing.T, w *world) {
 	versions := func() map[string]string {
 		var proxies v1alpha1.ProxyList
 		var pods corev1.PodList
-		if err := errors.Join(eu.List(t.Context(), &proxies), eu.List(t.Context(), &pods)); err != nil {
+		var spokes v1alpha1.SpokeList
+		if err := errors.Join(eu.List(t.Context(), &proxies), eu.List(t.Context(), &pods), w.hub.List(t.Context(), &spokes)); err != nil {
 			t.Fatal(err)
 		}
 		all := map[string]string{}
@@ -293,6 +288,10 @@ func quiet(t *testing.T, w *world) {
 		}
 		for _, p := range pods.Items {
 			all["pod "+p.Name] = p.ResourceVersion
+		}
+		for _, s := range spokes.Items {
+			s.Status.Proxies, s.Status.Instances = nil, nil // may follow within a minute
+			all["spoke "+s.Name] = fmt.Sprint(s.Status)
 		}
 		return all
 	}

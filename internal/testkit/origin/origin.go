@@ -21,6 +21,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -111,8 +112,8 @@ func (s *Server) CertPool() *x509.CertPool {
 func (s *Server) Addr() string { return strings.TrimPrefix(s.URL, "https://") }
 
 // Fetch gets a page of an origin, given by its URL, and returns what it said.
-func Fetch(ctx context.Context, client *http.Client, url string) (Reply, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func Fetch(ctx context.Context, client *http.Client, page string) (Reply, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -122,13 +123,30 @@ func Fetch(ctx context.Context, client *http.Client, url string) (Reply, error) 
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return Reply{}, fmt.Errorf("fetch %s: %s", url, response.Status)
+		return Reply{}, fmt.Errorf("fetch %s: %s", page, response.Status)
 	}
 	var reply Reply
 	if err := json.NewDecoder(response.Body).Decode(&reply); err != nil {
-		return Reply{}, fmt.Errorf("fetch %s: %w", url, err)
+		return Reply{}, fmt.Errorf("fetch %s: %w", page, err)
 	}
 	return reply, nil
+}
+
+// Crawler is a client that goes through the forward proxy at proxyURL, as a lease's url is
+// given, and trusts nobody but roots. It keeps no connection.
+func Crawler(proxyURL string, roots *x509.CertPool) (*http.Client, error) {
+	through, err := url.Parse(proxyURL)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:             http.ProxyURL(through),
+			TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			DisableKeepAlives: true,
+		},
+		Timeout: 15 * time.Second,
+	}, nil
 }
 
 func newServer() *http.Server {
