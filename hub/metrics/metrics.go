@@ -105,6 +105,11 @@ func (m *Metrics) Forget(key fleet.Key) {
 	m.probeFailures.DeletePartialMatch(prometheus.Labels{"cluster": key.Cluster, "namespace": key.Namespace, "proxy": key.Name})
 }
 
+// ForgetSpoke drops the series of a spoke that is deregistered.
+func (m *Metrics) ForgetSpoke(name string) {
+	m.providerRs.DeletePartialMatch(prometheus.Labels{"cluster": name})
+}
+
 // LeaseRequest records one request for a lease.
 func (m *Metrics) LeaseRequest(outcome string) { m.leaseReqs.WithLabelValues(outcome).Inc() }
 

@@ -61,6 +61,10 @@ proxy_operator_provider_requests_total{cluster="eu",op="create",provider="kubern
 	}
 
 	m.Forget(key)
+	m.ForgetSpoke("eu")
+	if n := testutil.CollectAndCount(m.providerRs); n != 0 {
+		t.Errorf("%d series of a spoke that is gone", n)
+	}
 	f.Retain("eu", nil)
 	if n := testutil.CollectAndCount(m.probeSeconds) + testutil.CollectAndCount(m.probeFailures); n != 0 {
 		t.Errorf("%d series of a Proxy that is gone", n)

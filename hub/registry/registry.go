@@ -20,6 +20,11 @@ import (
 // before it serves leases without them.
 const settleTimeout = 30 * time.Second
 
+// Recorder forgets what it recorded about a spoke.
+type Recorder interface {
+	ForgetSpoke(name string)
+}
+
 // Options configure a Registry.
 type Options struct {
 	// Fleet is fed with the Proxies of every spoke.
@@ -27,6 +32,8 @@ type Options struct {
 	// HubID marks what is this hub's: Proxies marked by another one are not
 	// taken into the fleet.
 	HubID string
+	// Recorder is told of spokes that are gone.
+	Recorder Recorder
 	// Scheme knows Proxy and the core kinds.
 	Scheme *runtime.Scheme
 	Log    logr.Logger

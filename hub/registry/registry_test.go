@@ -122,6 +122,11 @@ func kubeconfigTo(t *testing.T, server string, ca []byte) []byte {
 	return raw
 }
 
+// forgetful records nothing.
+type forgetful struct{}
+
+func (forgetful) ForgetSpoke(string) {}
+
 // engagements records what the controllers would be told.
 type engagements struct {
 	mu    sync.Mutex
@@ -144,7 +149,7 @@ func started(t *testing.T) (*Registry, *engagements) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	r := New(Options{Fleet: fleet.New(), Scheme: scheme, Log: logr.Discard()})
+	r := New(Options{Fleet: fleet.New(), Recorder: forgetful{}, Scheme: scheme, Log: logr.Discard()})
 	r.expect(nil)
 	e := &engagements{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -264,7 +269,7 @@ func TestAKubeconfigThatIsNoLongerInTheSecretIsNotTaken(t *testing.T) {
 }
 
 func TestAGoodKubeconfigIsNeverTakenForARefusedOne(t *testing.T) {
-	r := New(Options{Fleet: fleet.New(), Log: logr.Discard()})
+	r := New(Options{Fleet: fleet.New(), Recorder: forgetful{}, Log: logr.Discard()})
 	raw := kubeconfigTo(t, "https://127.0.0.1:1", nil)
 	for range 200 {
 		s := newSpoke("x", r)

@@ -286,5 +286,6 @@ func (s *spoke) update(change func(*State)) {
 func (s *spoke) remove() {
 	close(s.stop)
 	s.gate.shut(func() { s.registry.Fleet.Retain(s.name, nil) })
+	s.registry.Recorder.ForgetSpoke(s.name)
 	s.log.Info("Spoke deregistered")
 }

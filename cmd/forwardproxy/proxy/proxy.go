@@ -2,7 +2,8 @@
 // http URLs. It is what our pods run, and what tests that need a real proxy start in process.
 //
 // goproxy does the forwarding. This package adds what a server that faces crawlers needs around
-// it: limits on every wait that a peer controls, requests refused with a sentence that says what
+// it: limits on how long a peer may take to send its headers, to be connected to or to end the
+// other half of a tunnel, requests refused with a sentence that says what
 // to send instead, 502 and 504 with a reason where goproxy says 500 or nothing, an outgoing
 // address of its own, and a shutdown that knows about tunnels (net/http forgets a connection
 // once it is hijacked).

@@ -62,10 +62,14 @@ func Run(ctx context.Context, o Options) error {
 	everyProxy := fleet.New()
 	leases := lease.New(lease.Options{DefaultTTL: o.LeaseDefaultTTL, MaxTTL: o.LeaseMaxTTL, CooldownWindow: o.LeaseCooldownWindow})
 	everyProxy.Follow(leases.Observe)
-	spokes := registry.New(registry.Options{Fleet: everyProxy, HubID: o.HubID, Scheme: scheme, Log: log.WithName("registry")})
+	var spokes *registry.Registry // read by the metrics and told to them, so one has to come first
 	gatherer := prometheus.NewRegistry()
 	recorder := metrics.New(gatherer, metrics.Sources{
-		Proxies: everyProxy.All, SpokeReasons: spokes.Reasons, LeasesByCluster: leases.ActiveByCluster, Cooldowns: leases.Cooldowns,
+		Proxies: everyProxy.All, SpokeReasons: func() map[string]int { return spokes.Reasons() },
+		LeasesByCluster: leases.ActiveByCluster, Cooldowns: leases.Cooldowns,
+	})
+	spokes = registry.New(registry.Options{
+		Fleet: everyProxy, HubID: o.HubID, Recorder: recorder, Scheme: scheme, Log: log.WithName("registry"),
 	})
 	prober := health.New(health.Options{
 		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: o.HealthMaxInFlight, Recorder: recorder,
