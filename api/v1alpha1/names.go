@@ -90,5 +90,6 @@ const (
 	ReasonCRDOutdated         = "CRDOutdated"
 	ReasonKubeconfigInvalid   = "KubeconfigInvalid"
 	ReasonKubeconfigForbidden = "KubeconfigForbidden"
+	ReasonDuplicateCluster    = "DuplicateCluster"
 	ReasonAccepted            = "Accepted"
 )

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
@@ -27,6 +29,8 @@ type Options struct {
 	// MaxInFlight bounds the probes under way; 4096 where zero.
 	MaxInFlight int
 	Recorder    Recorder
+	// Log gets a line, at most one a minute, when the hub cannot probe.
+	Log logr.Logger
 }
 
 // Engine probes the fleet. Create it with New.
@@ -37,6 +41,7 @@ type Engine struct {
 	wake   chan struct{} // one slot: the head of the heap may have changed
 
 	mu     sync.Mutex
+	moaned time.Time // when the log was told last that the hub cannot probe
 	states map[fleet.Key]*state
 	due    dueHeap
 }
@@ -205,8 +210,14 @@ func (e *Engine) finish(s *state, p *fleet.Proxy, r result, began time.Time) {
 		e.mu.Unlock()
 		return
 	}
-	e.Recorder.Probe(p.Key, now.Sub(began), failureOf(r))
-	verdict, told := s.tracker.record(r, s.proxy.Check, now)
+	var verdict fleet.Verdict
+	told := false
+	if r.void {
+		e.moanLocked(r, now)
+	} else {
+		e.Recorder.Probe(p.Key, now.Sub(began), failureOf(r))
+		verdict, told = s.tracker.record(r, s.proxy.Check, now)
+	}
 	e.mu.Unlock()
 	if told {
 		// Not under the engine's lock, since the fleet calls back; and before the
@@ -223,6 +234,14 @@ func (e *Engine) finish(s *state, p *fleet.Proxy, r result, began time.Time) {
 	s.at = began.Add(time.Duration(interval * (0.9 + 0.1*rand.Float64())))
 	heap.Push(&e.due, s)
 	e.poke()
+}
+
+func (e *Engine) moanLocked(r result, now time.Time) {
+	if now.Sub(e.moaned) < time.Minute {
+		return
+	}
+	e.moaned = now
+	e.Log.Info("The hub cannot probe for want of its own resources: verdicts stand still. Raise its limits, or lower --health-max-in-flight.", "cause", r.message)
 }
 
 // failureOf is empty for a probe that passed.

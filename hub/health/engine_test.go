@@ -2,6 +2,7 @@ package health
 
 import (
 	"bufio"
+	"container/heap"
 	"context"
 	"fmt"
 	"net"
@@ -198,6 +199,23 @@ func TestALateAnswerOfAReplacedInstanceCountsForNobody(t *testing.T) {
 	}
 	if rec.count("a ") != 0 {
 		t.Error("the old instance's answer was counted for the new one")
+	}
+}
+
+func TestProbesThatTheHubCouldNotMakeFlipNothing(t *testing.T) {
+	f := fleet.New()
+	rec := newRecorder()
+	e := New(Options{Fleet: f, Recorder: rec})
+	p := proxyAt(t, "a", closedPort(t), func(p *fleet.Proxy) { p.Verdict.Health = fleet.Healthy })
+	f.Upsert(p)
+	s := e.states[p.Key]
+	heap.Remove(&e.due, s.index)
+	for range 10 {
+		e.finish(s, s.proxy, result{void: true, message: "socket: too many open files"}, time.Now())
+		heap.Remove(&e.due, s.index)
+	}
+	if !f.Get(p.Key).Offerable() || len(rec.probes) != 0 {
+		t.Errorf("verdict %+v, recorded %v", f.Get(p.Key).Verdict, rec.probes)
 	}
 }
 

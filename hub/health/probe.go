@@ -12,7 +12,9 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -103,7 +105,26 @@ func (p *prober) probe(ctx context.Context, endpoint, target string) result {
 	return result{ok: true, reason: v1alpha1.ReasonProbeSucceeded, message: "the probe passed", latency: latency}
 }
 
-func failure(reason, message string) result { return result{reason: reason, message: message} }
+// failure is a failed probe. What a proxy says may be long; a verdict keeps
+// what a person reads.
+func failure(reason, message string) result {
+	const most = 300
+	if len(message) > most {
+		message = strings.ToValidUTF8(message[:most], "") + "…"
+	}
+	return result{reason: reason, message: message}
+}
+
+// exhausted says that the hub's own machine has run out of something: no fault
+// of the proxy's.
+func exhausted(err error) bool {
+	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, own) {
+			return true
+		}
+	}
+	return false
+}
 
 // stage is how far a probe got.
 type stage int32
@@ -123,6 +144,8 @@ func explain(err error, at stage) result {
 	}
 	var refused *connectError
 	switch {
+	case exhausted(err):
+		return result{void: true, message: err.Error()}
 	case errors.As(err, &refused) && refused.code == http.StatusProxyAuthRequired:
 		return failure(v1alpha1.ReasonProxyAuthRequired, refused.Error())
 	case errors.As(err, &refused):

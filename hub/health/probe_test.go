@@ -8,9 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/elazarl/goproxy"
 
@@ -122,6 +126,25 @@ func TestAProbeSaysWhatFailed(t *testing.T) {
 				t.Error("a probe that passed took no time")
 			}
 		})
+	}
+}
+
+func TestTheHubsOwnExhaustionIsNoFaultOfTheProxy(t *testing.T) {
+	for _, own := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
+		err := &url.Error{Op: "Get", URL: "x", Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", own)}}
+		if r := explain(err, nowhere); !r.void {
+			t.Errorf("%v counts against the proxy: %+v", own, r)
+		}
+	}
+}
+
+func TestALongAnswerIsCut(t *testing.T) {
+	chatty := peer(t, answering("HTTP/1.1 502 "+strings.Repeat("€", 15_000)+"\r\nContent-Length: 0\r\n\r\n"))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p := prober{}
+	if r := p.probe(ctx, chatty, "https://site.test/"); r.reason != "ConnectRefused" || len(r.message) > 400 || !utf8.ValidString(r.message) {
+		t.Errorf("%s with %d bytes", r.reason, len(r.message))
 	}
 }
 

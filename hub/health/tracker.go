@@ -16,6 +16,8 @@ const (
 // result is the outcome of one probe.
 type result struct {
 	ok bool
+	// void says that the hub itself could not probe: that is no result at all.
+	void bool
 	// reason is a condition reason, message the detail for a person.
 	reason, message string
 	latency         time.Duration

@@ -28,6 +28,9 @@ import (
 const (
 	// reconcileTimeout bounds one pass: a spoke that hangs holds a worker no longer.
 	reconcileTimeout = 30 * time.Second
+	// laneFull and notReady are the waits of a Proxy whose spoke has all the
+	// workers that it may have, or does not answer.
+	laneFull, notReady = time.Second, 5 * time.Second
 	// Backoff of a Proxy whose pass failed. The library's own cap is a
 	// thousand seconds, which a user takes for a dead operator.
 	backoffBase, backoffCap = 500 * time.Millisecond, 30 * time.Second
@@ -40,6 +43,9 @@ type Options struct {
 	HubID string
 	// ClusterUID returns the identity of a cluster that the manager gave out.
 	ClusterUID func(cluster.Cluster) (string, bool)
+	// Ready says whether a spoke answers, as far as is known: in one that does
+	// not, nothing is reconciled.
+	Ready func(spoke string) bool
 	// DefaultImage runs where spec.kubernetes.image is absent.
 	DefaultImage string
 	// MaxConcurrent is the number of Proxies worked on at once; 16 where zero.
@@ -55,7 +61,9 @@ func SetUp(mgr mcmanager.Manager, o Options) error {
 	if o.MaxConcurrent == 0 {
 		o.MaxConcurrent = 16
 	}
-	r := &reconciler{Options: o, clusters: mgr.GetCluster}
+	// A quarter of the workers: it takes four spokes that hang at once, and have
+	// not been found out yet, to hold up a fifth.
+	r := &reconciler{Options: o, clusters: mgr.GetCluster, lanes: newLanes(max(1, o.MaxConcurrent/4))}
 	err := mcbuilder.ControllerManagedBy(mgr).
 		Named("proxy").
 		For(&v1alpha1.Proxy{}).
@@ -106,6 +114,7 @@ func request(k fleet.Key) mcreconcile.Request {
 
 type reconciler struct {
 	Options
+	lanes    *lanes
 	clusters func(context.Context, multicluster.ClusterName) (cluster.Cluster, error)
 }
 
@@ -117,6 +126,14 @@ func (r *reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if !r.Ready(spoke) {
+		return ctrl.Result{RequeueAfter: spread(notReady)}, nil
+	}
+	leave, ok := r.lanes.enter(spoke)
+	if !ok {
+		return ctrl.Result{RequeueAfter: spread(laneFull)}, nil
+	}
+	defer leave()
 	clusterUID, ok := r.ClusterUID(cl)
 	if !ok {
 		return ctrl.Result{}, multicluster.ErrClusterNotFound

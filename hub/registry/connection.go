@@ -66,7 +66,7 @@ func (c *connection) close() {
 
 // ping asks the API server for its version.
 func (c *connection) ping(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := short(ctx)
 	defer cancel()
 	answer := c.rest.Get().AbsPath("/version").Do(ctx)
 	if err := answer.Error(); err != nil { // Raw's error lacks the server's words
@@ -97,7 +97,7 @@ func connect(ctx context.Context, cred *credential, o Options, log logr.Logger) 
 	cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(spokeQPS, spokeBurst)
 	cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	secret := cfg.BearerToken
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return plainAnswers{next, secret} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{next, secret} })
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("build the connection: %w", err)
@@ -164,13 +164,13 @@ func preflight(ctx context.Context, cfg *rest.Config, conn *connection, o Option
 			v1alpha1.ProxyCRDName, have, v1alpha1.SchemaVersion)}
 	}
 	// The informer would try for ever what this user may not do.
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := short(ctx)
 	defer cancel()
 	return id, direct.List(ctx, &v1alpha1.ProxyList{}, client.Limit(1))
 }
 
 func get(ctx context.Context, c client.Reader, name string, into client.Object) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := short(ctx)
 	defer cancel()
 	return c.Get(ctx, client.ObjectKey{Name: name}, into)
 }

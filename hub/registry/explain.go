@@ -47,6 +47,8 @@ func explainRequest(err error) (reason, message string) {
 	switch {
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname):
 		return v1alpha1.ReasonUnreachable, "the server's certificate does not fit the kubeconfig: " + inner(err)
+	case errors.Is(err, errRedirect), errors.Is(err, errTooLong):
+		return v1alpha1.ReasonUnreachable, inner(err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return v1alpha1.ReasonUnreachable, "the connection is refused: " + inner(err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

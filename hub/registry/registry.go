@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
@@ -183,15 +185,29 @@ func (r *Registry) deregister(name string) {
 }
 
 // publish makes conn the one that Get answers with, unless the spoke has been
-// deregistered meanwhile.
-func (r *Registry) publish(s *spoke, conn *connection) bool {
+// deregistered meanwhile, or its cluster is engaged under another name: each
+// Proxy would then be two, and leased twice.
+func (r *Registry) publish(s *spoke, conn *connection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.spokes[s.name] != s {
-		return false
+		return errors.New("the spoke is being removed")
+	}
+	for name, other := range r.engaged {
+		if name != s.name && other.identity.clusterUID == conn.identity.clusterUID {
+			return &preflightError{v1alpha1.ReasonDuplicateCluster, fmt.Sprintf("this cluster is registered as spoke %s already: delete one of the two Secrets", name)}
+		}
 	}
 	r.engaged[s.name] = conn
-	return true
+	return nil
+}
+
+// Ready says that the spoke answers, as far as is known.
+func (r *Registry) Ready(name string) bool {
+	r.mu.Lock()
+	s := r.spokes[name]
+	r.mu.Unlock()
+	return s != nil && s.State().Ready
 }
 
 // withdraw undoes publish if conn still is the one.

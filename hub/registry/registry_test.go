@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/pem"
 	"errors"
@@ -9,8 +10,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,6 +198,30 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 		http.Error(w, "blocked: "+r.Header.Get("Authorization"), http.StatusForbidden)
 	}))
 	t.Cleanup(echo.Close)
+	var led atomic.Int32 // requests that a redirect led to
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { led.Add(1) }))
+	t.Cleanup(elsewhere.Close)
+	redirect := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL, http.StatusFound))
+	t.Cleanup(redirect.Close)
+	endless := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(endless.Close)
+	bomb := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		for range 1000 {
+			if _, err := z.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+		_ = z.Close()
+	}))
+	t.Cleanup(bomb.Close)
 	r, e := started(t)
 	bad := []struct {
 		name            string
@@ -215,6 +242,9 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 		{"mute-watches", with("mute watches", answer{}), v1alpha1.ReasonUnreachable, "hold back watches"},
 		{"echo", kubeconfigOf(t, echo, true), v1alpha1.ReasonForbidden, "not said as a Kubernetes API server would"},
 		{"traitor", with("/version", status(403, "Forbidden", "you are the-token")), v1alpha1.ReasonForbidden, "not said as"},
+		{"redirect", kubeconfigOf(t, redirect, true), v1alpha1.ReasonUnreachable, "redirect"},
+		{"endless", kubeconfigOf(t, endless, true), v1alpha1.ReasonUnreachable, "longer than"},
+		{"bomb", kubeconfigOf(t, bomb, true), v1alpha1.ReasonUnreachable, "longer than"},
 		{"chatterbox", with("/version", status(403, "Forbidden", strings.Repeat("because ", 10_000))), v1alpha1.ReasonForbidden, ""},
 		{"garbage", []byte("nonsense"), v1alpha1.ReasonKubeconfigInvalid, "not a kubeconfig"},
 	}
@@ -243,8 +273,30 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 	if len(e.names) != 1 || e.names[0] != "good" {
 		t.Errorf("engaged %v, want the good one alone", e.names)
 	}
-	if counts := r.Reasons(); counts[v1alpha1.ReasonConnected] != 1 || counts[v1alpha1.ReasonUnreachable] != 6 {
+	if led.Load() != 0 {
+		t.Errorf("a redirect was followed %d times", led.Load())
+	}
+	if counts := r.Reasons(); counts[v1alpha1.ReasonConnected] != 1 || counts[v1alpha1.ReasonUnreachable] != 9 {
 		t.Errorf("counted %v", counts)
+	}
+}
+
+func TestOneClusterUnderTwoNamesIsEngagedOnce(t *testing.T) {
+	r, e := started(t)
+	raw := kubeconfigOf(t, standIn(t, good(nil)), true)
+	first := r.register("first", raw)
+	until(t, first, "connected", reason(v1alpha1.ReasonConnected))
+	second := r.register("second", raw)
+	st := until(t, second, "refused", reason(v1alpha1.ReasonDuplicateCluster))
+	if st.Ready || !strings.Contains(st.Message, "spoke first") || !first.State().Ready {
+		t.Errorf("%+v", st)
+	}
+	r.deregister("first")
+	until(t, second, "connected once it is alone", reason(v1alpha1.ReasonConnected))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !slices.Equal(e.names, []string{"first", "second"}) {
+		t.Errorf("engaged %v", e.names)
 	}
 }
 

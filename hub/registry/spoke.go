@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"sync"
 	"time"
 
@@ -206,6 +205,14 @@ func (s *spoke) adopt(ctx context.Context, a attempt) bool {
 		s.update(func(st *State) { st.refused(explain(a.err)) })
 		return false
 	}
+	if err := s.registry.publish(s, a.conn); err != nil {
+		a.conn.close()
+		s.update(func(st *State) {
+			s.settled = true
+			st.refused(explain(err))
+		})
+		return false
+	}
 	if err := s.engage(ctx, a.conn); err != nil {
 		s.update(func(st *State) {
 			s.serves = nil
@@ -220,13 +227,10 @@ func (s *spoke) adopt(ctx context.Context, a attempt) bool {
 	return true
 }
 
-// engage makes next the spoke's connection: for Get, for the controllers and
-// for the fleet, in this order.
+// engage makes next, which has been published, the connection of the
+// controllers and then of the fleet.
 func (s *spoke) engage(ctx context.Context, next *connection) error {
-	err := errors.New("the spoke is being removed")
-	if s.registry.publish(s, next) {
-		err = s.registry.aware.Engage(next.ctx, multicluster.ClusterName(s.name), next.cluster)
-	}
+	err := s.registry.aware.Engage(next.ctx, multicluster.ClusterName(s.name), next.cluster)
 	if err == nil {
 		err = s.gate.feed(ctx, next, s.name, s.registry.Options)
 	}

@@ -96,8 +96,11 @@ func (s *Server) limited(next http.Handler) http.Handler {
 			s.fail(w, r, errTooLarge)
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		next.ServeHTTP(w, r)
+		// A copy: net/http must find its own body in r, or it waits for one that
+		// a client with Expect: 100-continue withholds until it is told to send.
+		bounded := *r
+		bounded.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		next.ServeHTTP(w, &bounded)
 	})
 }
 

@@ -51,6 +51,25 @@ func read(t *testing.T, c net.Conn) answer {
 
 const slowLease = "POST /v1/leases HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer " + token + "\r\nContent-Length: 20\r\n\r\n"
 
+func TestAClientThatWaitsToBeToldToSendIsAnsweredAtOnce(t *testing.T) {
+	a := newAPI(t, nil, px("c/n/a"))
+	for _, tc := range []struct {
+		start  string
+		status int
+	}{
+		{"POST /v1/leases HTTP/1.1\r\nHost: hub\r\n", http.StatusUnauthorized},
+		{"POST /nope HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer " + token + "\r\n", http.StatusNotFound},
+		{"PUT /v1/leases HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer " + token + "\r\n", http.StatusMethodNotAllowed},
+		{"DELETE /v1/leases/x HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer " + token + "\r\n", http.StatusNoContent},
+	} {
+		began := time.Now()
+		got := read(t, a.send(tc.start+"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"))
+		if took := time.Since(began); got.status != tc.status || took > 10*time.Second {
+			t.Errorf("%.40q: %d after %s, want %d at once", tc.start, got.status, took.Round(time.Millisecond), tc.status)
+		}
+	}
+}
+
 func TestSlowClientsDelayNobody(t *testing.T) {
 	a := newAPI(t, nil, px("c/n/a"))
 	var slow net.Conn

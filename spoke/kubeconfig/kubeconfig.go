@@ -99,6 +99,8 @@ func vetCluster(c *api.Cluster, cfg *rest.Config, r *Refusal) {
 		r.forbid("server is not https: write https://host:port")
 	case server.User != nil:
 		r.forbid("server carries user info: remove it")
+	case server.RawQuery != "" || server.Fragment != "" || server.ForceQuery:
+		r.invalid("server has a query or fragment: write https://host:port")
 	default:
 		cfg.Host = strings.TrimSuffix(server.String(), "/")
 	}

@@ -100,6 +100,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{"plain http", file(t, cluster(func(c *api.Cluster) { c.Server = "http://10.0.0.1" })), true, "not https"},
 		{"no server", file(t, cluster(func(c *api.Cluster) { c.Server = "" })), false, "not a URL"},
 		{"user info in the server", file(t, cluster(func(c *api.Cluster) { c.Server = "https://me:" + secretToken + "@10.0.0.1" })), true, "user info"},
+		{"query in the server", file(t, cluster(func(c *api.Cluster) { c.Server = "https://10.0.0.1/?token=" + secretToken })), false, "query"},
+		{"fragment in the server", file(t, cluster(func(c *api.Cluster) { c.Server = "https://10.0.0.1/#" + secretToken })), false, "query or fragment"},
 		{"file for the CA", file(t, cluster(func(c *api.Cluster) { c.CertificateAuthority = "/etc/passwd" })), true, "certificate-authority-data"},
 		{"CA that is none", file(t, cluster(func(c *api.Cluster) { c.CertificateAuthorityData = []byte("x") })), false, "no PEM certificate"},
 		{"no verification", file(t, cluster(func(c *api.Cluster) { c.InsecureSkipTLSVerify = true })), true, "insecure-skip-tls-verify"},

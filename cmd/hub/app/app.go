@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -72,7 +73,8 @@ func Run(ctx context.Context, o Options) error {
 		Fleet: everyProxy, HubID: o.HubID, Recorder: recorder, Scheme: scheme, Log: log.WithName("registry"),
 	})
 	prober := health.New(health.Options{
-		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: o.HealthMaxInFlight, Recorder: recorder,
+		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: inFlight(o.HealthMaxInFlight, log), Recorder: recorder,
+		Log: log.WithName("health"),
 	})
 	api := restapi.New(restapi.Options{
 		Token: o.APIToken, Fleet: everyProxy, Leases: leases, Ready: spokes.Settled, Metrics: recorder, Log: log.WithName("api"),
@@ -86,7 +88,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if err := proxy.SetUp(mgr, proxy.Options{
-		Fleet: everyProxy, HubID: o.HubID, ClusterUID: registry.ClusterUID, DefaultImage: o.DefaultProxyImage,
+		Fleet: everyProxy, HubID: o.HubID, ClusterUID: registry.ClusterUID, Ready: spokes.Ready, DefaultImage: o.DefaultProxyImage,
 		MaxConcurrent: o.MaxConcurrentReconciles, Recorder: recorder, Log: log.WithName("proxy"),
 	}); err != nil {
 		return err
@@ -177,6 +179,18 @@ func listen(ctx context.Context, what, address string, log logr.Logger, serve fu
 	}
 	log.Info("Listening", "for", what, "address", listener.Addr().String())
 	return func(ctx context.Context) error { return serve(ctx, listener) }, nil
+}
+
+// inFlight keeps probes to half of the files that the process may open: the
+// rest is for clients, spokes and metrics.
+func inFlight(wanted int, log logr.Logger) int {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur/2 >= uint64(wanted) {
+		return wanted
+	}
+	most := max(1, int(files.Cur/2))
+	log.Info("WARNING: --health-max-in-flight is more than half of the files that this process may open, and is lowered", "wanted", wanted, "used", most)
+	return most
 }
 
 // metricsServer serves the hub's metrics and controller-runtime's.

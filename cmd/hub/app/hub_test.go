@@ -33,6 +33,7 @@ func TestHub(t *testing.T) {
 		{"a deletion that is begun under a crash leaves nothing", deletionWithoutRecord},
 		{"what is not ours is left alone", notOurs},
 		{"a healthy fleet at rest is not written to", quiet},
+		{"a spoke that hangs delays no other", hang},
 		{"a changed kubeconfig takes no Proxy away, a bad one neither", rotation},
 		{"an API server that is down takes no Proxy away", outage},
 		{"a deregistered spoke leaves the fleet and keeps its pods", deregistration},

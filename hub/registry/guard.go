@@ -1,0 +1,123 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// maxRefusal bounds what is read of an answer that refuses a request.
+	maxRefusal = 64 << 10
+	// maxPreflight bounds every answer of a preflight or contact: a version, two
+	// objects' metadata, one Proxy.
+	maxPreflight = 2 << 20
+)
+
+var (
+	errRedirect = errors.New("the server answers with a redirect, which is not followed: write the API server's own address")
+	errTooLong  = errors.New("the server's answer is longer than an API server's would be")
+)
+
+// guard stands between client-go and a server that is not trusted yet.
+//
+// It keeps what a peer says in refusing a request out of errors, logs and
+// conditions, unless a Kubernetes API server says it: a gateway may echo the
+// request with the credential in it, and client-go copies such a body into its
+// error, which then goes everywhere. It follows no redirect, which could lead
+// the hub, credential in hand, to any address and over plain http. And it
+// bounds the answers to a preflight, since a body may never end.
+type guard struct {
+	next http.RoundTripper
+	// secret must not come back, whoever answers; empty: none.
+	secret string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := g.next.RoundTrip(req)
+	switch {
+	case err != nil:
+		return nil, err
+	case res.StatusCode >= http.StatusBadRequest:
+		return g.refused(res)
+	case res.StatusCode >= http.StatusMultipleChoices:
+		_ = res.Body.Close()
+		return nil, errRedirect
+	case req.Context().Value(preflightKey{}) != nil:
+		res.Body = &bounded{res.Body, maxPreflight}
+	}
+	return res, nil
+}
+
+func (g guard) refused(res *http.Response) (*http.Response, error) {
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	_ = res.Body.Close()
+	if err != nil {
+		return nil, fmt.Errorf("read the answer %s: %w", res.Status, err)
+	}
+	if !fromKubernetes(res, body) || g.secret != "" && bytes.Contains(body, []byte(g.secret)) {
+		body = refusal(res.StatusCode)
+		res.Header.Set("Content-Type", "application/json")
+	}
+	res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	res.Header.Del("Content-Length")
+	return res, nil
+}
+
+// preflightKey marks a context whose requests have short answers.
+type preflightKey struct{}
+
+// short returns a context for one request with a short answer.
+func short(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithValue(ctx, preflightKey{}, true), requestTimeout)
+}
+
+// bounded fails the reader of a body that is longer than left.
+type bounded struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= n; b.left < 0 {
+		return 0, errTooLong
+	}
+	return n, err
+}
+
+// WrappedRoundTripper lets client-go find the transport that holds connections.
+func (g guard) WrappedRoundTripper() http.RoundTripper { return g.next }
+
+// fromKubernetes says that the body is a Status as an API server writes it.
+func fromKubernetes(res *http.Response, body []byte) bool {
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
+		return bytes.HasPrefix(body, []byte("k8s\x00"))
+	}
+	var status metav1.Status
+	return json.Unmarshal(body, &status) == nil && status.Kind == "Status"
+}
+
+// refusal is a Status that says no more than the code.
+func refusal(code int) []byte {
+	reasons := map[int]metav1.StatusReason{
+		http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusForbidden: metav1.StatusReasonForbidden,
+		http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
+	}
+	body, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reasons[code],
+		Message: fmt.Sprintf("%d %s, not said as a Kubernetes API server would: something else may answer for it", code, http.StatusText(code)),
+	})
+	if err != nil {
+		return nil // cannot be: strings and numbers alone
+	}
+	return body
+}
