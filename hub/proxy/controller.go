@@ -28,9 +28,9 @@ import (
 const (
 	// reconcileTimeout bounds one pass: a spoke that hangs holds a worker no longer.
 	reconcileTimeout = 30 * time.Second
-	// laneFull and notReady are the waits of a Proxy whose spoke has all the
+	// laneFull and noAnswer are the waits of a Proxy whose spoke has all the
 	// workers that it may have, or does not answer.
-	laneFull, notReady = time.Second, 5 * time.Second
+	laneFull, noAnswer = time.Second, 5 * time.Second
 	// Backoff of a Proxy whose pass failed. The library's own cap is a
 	// thousand seconds, which a user takes for a dead operator.
 	backoffBase, backoffCap = 500 * time.Millisecond, 30 * time.Second
@@ -43,9 +43,9 @@ type Options struct {
 	HubID string
 	// ClusterUID returns the identity of a cluster that the manager gave out.
 	ClusterUID func(cluster.Cluster) (string, bool)
-	// Ready says whether a spoke answers, as far as is known: in one that does
-	// not, nothing is reconciled.
-	Ready func(spoke string) bool
+	// Answers says whether an engaged spoke answers, as far as is known: in one
+	// that does not, nothing is reconciled.
+	Answers func(spoke string) bool
 	// DefaultImage runs where spec.kubernetes.image is absent.
 	DefaultImage string
 	// MaxConcurrent is the number of Proxies worked on at once; 16 where zero.
@@ -126,8 +126,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !r.Ready(spoke) {
-		return ctrl.Result{RequeueAfter: spread(notReady)}, nil
+	if !r.Answers(spoke) {
+		return ctrl.Result{RequeueAfter: spread(noAnswer)}, nil
 	}
 	leave, ok := r.lanes.enter(spoke)
 	if !ok {

@@ -202,12 +202,13 @@ func (r *Registry) publish(s *spoke, conn *connection) error {
 	return nil
 }
 
-// Ready says that the spoke answers, as far as is known.
-func (r *Registry) Ready(name string) bool {
+// Answers says that an engaged spoke is not known to be lost. It says so from
+// the moment of engagement, which is just before its Spoke reads Connected.
+func (r *Registry) Answers(name string) bool {
 	r.mu.Lock()
 	s := r.spokes[name]
 	r.mu.Unlock()
-	return s != nil && s.State().Ready
+	return s != nil && !s.State().isLost()
 }
 
 // withdraw undoes publish if conn still is the one.

@@ -33,6 +33,9 @@ func newState() State {
 	return State{Reason: reasonConnecting, Message: "connecting for the first time"}
 }
 
+// isLost says that a connection is up which does not answer any more.
+func (s State) isLost() bool { return s.serving && !s.Ready }
+
 // offered takes note of a kubeconfig. server is empty for one that is refused.
 func (s *State) offered(hash, server string) {
 	s.Hash = hash

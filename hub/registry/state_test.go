@@ -80,3 +80,22 @@ func TestTheStatesReasonsAreTheAPIs(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyASpokeThatAnsweredAndDoesNotAnyMoreIsLost(t *testing.T) {
+	s := newState()
+	if s.isLost() {
+		t.Error("lost before it was ever connected: its first passes would wait")
+	}
+	s.connected("A", "https://a", "v1", "uid")
+	if s.isLost() {
+		t.Error("lost while connected")
+	}
+	s.missed("Unauthorized", "m")
+	if !s.isLost() {
+		t.Error("not lost: its Proxies would hold workers that wait for nothing")
+	}
+	s.answered("A", "v1")
+	if s.isLost() {
+		t.Error("lost after it answered again")
+	}
+}

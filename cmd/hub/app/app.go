@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if err := proxy.SetUp(mgr, proxy.Options{
-		Fleet: everyProxy, HubID: o.HubID, ClusterUID: registry.ClusterUID, Ready: spokes.Ready, DefaultImage: o.DefaultProxyImage,
+		Fleet: everyProxy, HubID: o.HubID, ClusterUID: registry.ClusterUID, Answers: spokes.Answers, DefaultImage: o.DefaultProxyImage,
 		MaxConcurrent: o.MaxConcurrentReconciles, Recorder: recorder, Log: log.WithName("proxy"),
 	}); err != nil {
 		return err
