@@ -27,7 +27,9 @@ var decisions = []string{
 	"hub/fleet/model.go",
 	"hub/health/tracker.go",
 	"hub/lease",
+	"hub/proxy/lanes.go",
 	"hub/proxy/plan.go",
+	"hub/registry/state.go",
 	"hub/rest/query.go",
 }
 
