@@ -62,6 +62,11 @@ func plan(s situation) step {
 	switch {
 	case inst == nil:
 		return step{actCreate, false, reasonProvisioning, "instance asked for", pollSoon}
+	case inst.Owner != s.owner && s.seenRunning && inst.State == provider.StateRunning:
+		// Known by its id, so still the one that was made: somebody has taken a
+		// label off. It serves on, but nothing proves any more that it may be deleted.
+		return step{actNone, true, reasonCreated,
+			"the instance runs, but has lost this hub's labels: put them back, or it will be neither replaced nor deleted", pollDrift}
 	case inst.Owner != s.owner:
 		// Adopting it could give one instance two owners, deleting it could hurt
 		// somebody else. Looked at again, in case it goes away.

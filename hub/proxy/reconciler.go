@@ -158,7 +158,7 @@ func (s *pass) managed(ctx context.Context, p *v1alpha1.Proxy) (res ctrl.Result,
 
 // stage puts what was seen and what the plan says about it into the status.
 func (s *pass) stage(p *v1alpha1.Proxy, inst *provider.Instance, owner provider.Owner, hash string, next step) {
-	if inst != nil && inst.Owner != owner {
+	if inst != nil && inst.Owner != owner && !next.provisioned {
 		inst = nil // somebody else's: its id and address are not this Proxy's
 	}
 	setInstance(p, inst, hash)
