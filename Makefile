@@ -18,6 +18,7 @@ demo: build ## Run the main job end to end and stay up; ARGS=--once: run it once
 
 .PHONY: test
 test: assets ## Run all tests, on real API servers, with the race detector.
+	@echo "compiling and running all tests: some ten minutes the first time, four after that"
 	go test -race -shuffle=on -timeout 20m ./...
 
 .PHONY: verify
@@ -33,6 +34,7 @@ generate: ## Generate deepcopy functions, CRDs and roles from the code.
 .PHONY: build
 build: ## Build the programs into .demo/bin.
 	@mkdir -p .demo/bin
+	@echo "compiling the programs: some minutes the first time, seconds after that"
 	go build -o .demo/bin/ ./cmd/hub ./cmd/forwardproxy ./test/node ./test/origin ./test/demo
 
 .PHONY: assets
@@ -62,4 +64,5 @@ vet:
 
 .PHONY: lint
 lint: ## Lint with golangci-lint, built from its module.
+	@echo "the linter is compiled first, which takes some minutes the first time"
 	$(LINT) run ./...

@@ -38,7 +38,7 @@ func explainRequest(err error) (reason, message string) {
 	case apierrors.IsUnauthorized(err):
 		return v1alpha1.ReasonUnauthorized, "the API server does not accept the credential: give the Secret a kubeconfig with a valid one"
 	case apierrors.IsForbidden(err):
-		return v1alpha1.ReasonForbidden, "the hub lacks a right in the cluster: " + err.Error()
+		return v1alpha1.ReasonForbidden, "the hub lacks a right in the cluster (apply config/rbac/spoke to it): " + err.Error()
 	}
 	var verification *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError

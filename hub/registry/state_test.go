@@ -3,6 +3,8 @@ package registry
 import (
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
 
@@ -78,6 +80,26 @@ func TestTheStatesReasonsAreTheAPIs(t *testing.T) {
 		if mine != api {
 			t.Errorf("state says %q, the API %q", mine, api)
 		}
+	}
+}
+
+func TestWhatARestartedHubWritesDoesNotContradictItself(t *testing.T) {
+	before := newState()
+	before.offered("A", "https://a")
+	before.connected("A", "https://a", "v1", "uid")
+	before.offered("B", "")
+	before.refused("KubeconfigInvalid", "a typo")
+	var status v1alpha1.SpokeStatus
+	fillStatus(&status, before)
+	if !meta.IsStatusConditionFalse(status.Conditions, v1alpha1.ConditionCredentialAccepted) {
+		t.Fatal("a bad change of the kubeconfig is not told")
+	}
+	after := newState()
+	after.offered("B", "")
+	after.refused("KubeconfigInvalid", "a typo")
+	fillStatus(&status, after)
+	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionCredentialAccepted); c != nil {
+		t.Errorf("nothing serves, and yet it says: %s", c.Message)
 	}
 }
 

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -24,8 +25,12 @@ func fillStatus(status *v1alpha1.SpokeStatus, s State) {
 		accepted.Status, accepted.Reason = metav1.ConditionFalse, s.CredentialReason
 		accepted.Message = "the changed kubeconfig is not in use, the one before it serves on: " + s.CredentialMessage
 		v1alpha1.SetCondition(&status.Conditions, accepted)
-	case s.ClusterUID != "":
+	case s.serving:
 		v1alpha1.SetCondition(&status.Conditions, accepted)
+	default:
+		// Nothing serves: the Ready condition says why, and a condition left by
+		// the hub before this one would contradict it.
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionCredentialAccepted)
 	}
 	status.Server, status.Version = orDash(s.Server), orDash(s.Version)
 	status.ClusterUID = s.ClusterUID

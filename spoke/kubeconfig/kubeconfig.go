@@ -46,7 +46,7 @@ func (r *Refusal) forbid(format string, args ...any) {
 func Vet(raw []byte) (*rest.Config, error) {
 	r := &Refusal{}
 	if len(raw) == 0 {
-		r.invalid("the kubeconfig is empty")
+		r.invalid("there is no kubeconfig: put it under the Secret's key kubeconfig")
 		return nil, r
 	}
 	file, err := clientcmd.Load(raw)

@@ -89,7 +89,7 @@ func TestWhatIsRefused(t *testing.T) {
 		forbidden bool
 		says      string
 	}{
-		{"empty", nil, false, "is empty"},
+		{"empty", nil, false, "key kubeconfig"},
 		{"garbage", []byte("\x00\xff"), false, "not a kubeconfig"},
 		{"YAML of something else", []byte("kind: Pod\napiVersion: v1"), false, "not a kubeconfig"},
 		{"a secret in broken YAML", []byte("users: [{name: u, user: {token: [" + secretToken + "]}}]\n\t"), false, "not a kubeconfig"},

@@ -26,7 +26,7 @@ type binary struct {
 
 var (
 	etcd      = binary{"etcd", "go.etcd.io/etcd/server/v3", "about one minute"}
-	apiserver = binary{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "about five minutes"}
+	apiserver = binary{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "about six minutes"}
 	kubectl   = binary{"kubectl", "k8s.io/kubernetes/cmd/kubectl", "about half a minute"}
 )
 

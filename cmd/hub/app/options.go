@@ -72,8 +72,10 @@ func Parse(args []string, getenv func(string) string) (Options, error) {
 		if errors.Is(err, flag.ErrHelp) {
 			fs.SetOutput(os.Stderr)
 			fs.Usage()
+			fmt.Fprintln(os.Stderr, "Environment:\n  DISCOVERY_TOKEN\n    \tthe token that crawlers authenticate with; without it the API asks for none")
+			return o, err
 		}
-		return o, err
+		return o, fmt.Errorf("%w (hub -h lists the flags)", err)
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: the hub takes flags alone", fs.Arg(0))
