@@ -28,7 +28,7 @@ func badKubeconfigs(t *testing.T, w *world) {
 	}{
 		{"unreadable", []byte("\x00{ this is no kubeconfig"), "False/KubeconfigInvalid: ", []string{"not a kubeconfig", "Config"}},
 		{"plugin", w.pluginKubeconfig(t, executed), "False/KubeconfigForbidden: ", []string{"exec", "token"}},
-		{"nothing", nil, "False/KubeconfigInvalid: ", []string{"empty"}},
+		{"nothing", nil, "False/KubeconfigInvalid: ", []string{"no kubeconfig", "key kubeconfig"}},
 	}
 	w.wantUnchanged(t, func() {
 		for _, b := range bad {
