@@ -10,6 +10,10 @@
 // before any controller is engaged with it; multicluster-runtime waits for them
 // without a limit while it holds a lock that all spokes share.
 //
+// What an event makes of a spoke's state is decided by plain functions (state.go).
+// A guard (guard.go) stands before every spoke's server, which is not trusted:
+// it follows no redirect and lets no answer but an API server's into an error.
+//
 // Losing a connection takes nothing out of the fleet: only removing the Secret
 // does, and that touches nothing in the spoke.
 //
