@@ -31,7 +31,8 @@ generate: ## Generate deepcopy functions, CRDs and roles from the code.
 	go tool controller-gen object paths=./api/...
 	go tool controller-gen crd paths=./api/... output:crd:dir=config/crd
 	go tool controller-gen rbac:roleName=proxy-operator-hub paths=./cmd/hub/... output:rbac:dir=config/rbac/hub
-	go tool controller-gen rbac:roleName=proxy-operator-spoke paths=./hub/... paths=./spoke/... output:rbac:dir=config/rbac/spoke
+	go tool controller-gen rbac:roleName=proxy-operator-spoke paths=./hub/proxy/... paths=./spoke/... output:rbac:dir=config/rbac/spoke
+	go tool controller-gen rbac:roleName=proxy-operator-spoke-identity,fileName=identity_role.yaml paths=./hub/registry/... output:rbac:dir=config/rbac/spoke
 
 .PHONY: build
 build: ## Build the programs into .demo/bin.

@@ -35,6 +35,12 @@ const (
 	LabelKubeconfig = "sigs.k8s.io/multicluster-runtime-kubeconfig"
 	// KubeconfigKey is the key of that Secret that holds the kubeconfig.
 	KubeconfigKey = "kubeconfig"
+	// AnnotationNamespaces, on that Secret, lists the only namespaces of the spoke
+	// that the hub works in, separated by commas.
+	AnnotationNamespaces = "crawl.proxyfleet.dev/namespaces"
+	// AnnotationAcceptIdentity, on that Secret, is the UID of the kube-system
+	// namespace of the cluster that may take the place of the one registered.
+	AnnotationAcceptIdentity = "crawl.proxyfleet.dev/accept-identity"
 	// AnnotationSchemaVersion, on the Proxy CRD, is the version of its schema:
 	// a whole number that grows when a hub needs fields an older CRD lacks.
 	AnnotationSchemaVersion = "crawl.proxyfleet.dev/schema-version"
@@ -45,13 +51,14 @@ const (
 	ProxyCRDName = "proxies.crawl.proxyfleet.dev"
 )
 
-// Condition types. The first three are a Proxy's, the last two a Spoke's
+// Condition types. The first three are a Proxy's, the others a Spoke's
 // (which has Ready as well).
 const (
 	ConditionProvisioned        = "Provisioned"
 	ConditionHealthy            = "Healthy"
 	ConditionReady              = "Ready"
 	ConditionCredentialAccepted = "CredentialAccepted"
+	ConditionContested          = "Contested"
 )
 
 // Reasons of a Proxy's condition Provisioned.
@@ -79,7 +86,7 @@ const (
 )
 
 // Reasons of a Spoke's condition Ready, and of CredentialAccepted when a
-// changed kubeconfig is not taken.
+// changed kubeconfig is not taken. The last is that of Contested.
 const (
 	ReasonConnected           = "Connected"
 	ReasonConnecting          = "Connecting"
@@ -91,5 +98,7 @@ const (
 	ReasonKubeconfigInvalid   = "KubeconfigInvalid"
 	ReasonKubeconfigForbidden = "KubeconfigForbidden"
 	ReasonDuplicateCluster    = "DuplicateCluster"
+	ReasonIdentityChanged     = "IdentityChanged"
 	ReasonAccepted            = "Accepted"
+	ReasonMarkedByAnotherHub  = "MarkedByAnotherHub"
 )

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -69,6 +70,7 @@ func SetUp(mgr mcmanager.Manager, o Options) error {
 		For(&v1alpha1.Proxy{}).
 		WatchesRawSource(verdictSource(o.Fleet)).
 		WithOptions(controller.TypedOptions[mcreconcile.Request]{
+			SkipNameValidation:      ptr.To(true), // names need be unique in a hub, not in a process
 			MaxConcurrentReconciles: o.MaxConcurrent,
 			ReconciliationTimeout:   reconcileTimeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffBase, backoffCap),

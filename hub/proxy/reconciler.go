@@ -279,7 +279,7 @@ func conflictLater(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: spread(retrySoon)}, nil
 	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, client.IgnoreNotFound(err) // it has gone meanwhile
 }
 
 // spread moves a wait by up to ±20%, so that a fleet does not march in step.

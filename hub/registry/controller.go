@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,6 +31,9 @@ const (
 	countInterval = time.Minute
 	// countDelay lets a burst of changes pass before the counts are looked at.
 	countDelay = 2 * time.Second
+	// connectGrace is how long a hub that has just started leaves what a Spoke
+	// shows of the one before it, until it has an opinion of its own.
+	connectGrace = 15 * time.Second
 )
 
 // SecretSelector selects the Secrets that the hub's cache must hold, and no others.
@@ -41,14 +45,17 @@ func SecretSelector() map[string]string {
 // the hub cluster's manager. The manager's cache must be limited to namespace,
 // and its Secrets to SecretSelector.
 func (r *Registry) SetUp(mgr manager.Manager, namespace string) error {
-	c := &secretController{registry: r, client: mgr.GetClient(), namespace: namespace, counted: map[string]time.Time{}}
+	c := &secretController{
+		registry: r, client: mgr.GetClient(), events: mgr.GetEventRecorder("proxy-operator"), namespace: namespace, counted: map[string]time.Time{},
+	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("spoke").
 		For(&corev1.Secret{}).
 		Watches(&v1alpha1.Spoke{}, &handler.EnqueueRequestForObject{}).
 		WatchesRawSource(c.wakeSource()).
 		WithOptions(controller.Options{
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](backoffFirst, backoffCap),
+			SkipNameValidation: ptr.To(true), // names need be unique in a hub, not in a process
+			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](backoffFirst, backoffCap),
 		}).
 		Complete(c)
 	if err != nil {
@@ -61,6 +68,7 @@ func (r *Registry) SetUp(mgr manager.Manager, namespace string) error {
 type secretController struct {
 	registry  *Registry
 	client    client.Client
+	events    events.EventRecorder
 	namespace string
 	counted   map[string]time.Time // when a Spoke was written for its counts last
 }
@@ -71,7 +79,10 @@ func (c *secretController) expect(ctx context.Context) error {
 	if err := c.client.List(ctx, &secrets, client.InNamespace(c.namespace)); err != nil {
 		return fmt.Errorf("list kubeconfig secrets: %w", err)
 	}
-	names := make([]string, 0, len(secrets.Items))
+	names := make([]string, 0, len(secrets.Items)+1)
+	if c.registry.LocalSpoke != "" {
+		names = append(names, c.registry.LocalSpoke)
+	}
 	for i := range secrets.Items {
 		names = append(names, secrets.Items[i].Name)
 	}
@@ -89,6 +100,9 @@ func (c *secretController) wakeSource() source.Source {
 		c.registry.mu.Lock()
 		c.registry.wake = func(name string) { q.Add(request(name)) }
 		c.registry.mu.Unlock()
+		if c.registry.LocalSpoke != "" {
+			q.Add(request(c.registry.LocalSpoke)) // no Secret brings it
+		}
 		c.registry.Fleet.Follow(func(change fleet.Change) {
 			if cluster, counts := countChanged(change); counts {
 				q.AddAfter(request(cluster), countDelay)
@@ -112,19 +126,87 @@ func countChanged(c fleet.Change) (cluster string, changed bool) {
 
 // Reconcile makes the registry follow one Secret, and its Spoke the registry.
 func (c *secretController) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var secret corev1.Secret
-	err := c.client.Get(ctx, req.NamespacedName, &secret)
+	secret := &corev1.Secret{}
+	err := c.client.Get(ctx, req.NamespacedName, secret)
 	if apierrors.IsNotFound(err) {
-		c.registry.deregister(req.Name)
-		delete(c.counted, req.Name)
-		return ctrl.Result{}, c.deleteSpoke(ctx, req.NamespacedName)
+		secret, err = nil, nil
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read kubeconfig secret %s: %w", req.Name, err)
 	}
-	s := c.registry.register(req.Name, secret.Data[v1alpha1.KubeconfigKey])
-	wait, err := c.writeSpoke(ctx, req.NamespacedName, s.State())
+	local := req.Name == c.registry.LocalSpoke
+	if secret == nil && !local {
+		c.registry.deregister(req.Name)
+		delete(c.counted, req.Name)
+		return ctrl.Result{}, c.deleteSpoke(ctx, req.NamespacedName)
+	}
+	reg := c.localRegistration(secret != nil)
+	if !local {
+		reg = secretRegistration(secret)
+	}
+	spoke, err := c.find(ctx, req.NamespacedName, reg.secret)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	reg.pinned = spoke.Status.ClusterUID
+	if local {
+		reg.pinned = "" // the hub's own cluster is whichever it runs in
+	}
+	s := c.registry.register(req.Name, reg)
+	wait, err := c.writeSpoke(ctx, spoke, secretOwner(secret, local), s)
 	return ctrl.Result{RequeueAfter: wait}, err
+}
+
+func secretRegistration(secret *corev1.Secret) registration {
+	reg := registration{
+		secret: string(secret.UID), created: secret.CreationTimestamp.Time, kubeconfig: secret.Data[v1alpha1.KubeconfigKey],
+		accept: secret.Annotations[v1alpha1.AnnotationAcceptIdentity],
+	}
+	if namespaces, limited := secret.Annotations[v1alpha1.AnnotationNamespaces]; limited {
+		reg.namespaces = &namespaces
+	}
+	return reg
+}
+
+// localRegistration is that of the hub's own cluster: the oldest there is, so
+// that a Secret which leads to it is the duplicate.
+func (c *secretController) localRegistration(shadowed bool) registration {
+	return registration{local: c.registry.Local, shadowed: shadowed}
+}
+
+// find returns the Spoke as it is, or an empty one when there is none, or when
+// it is that of another Secret, which has had the name before.
+func (c *secretController) find(ctx context.Context, key types.NamespacedName, secretUID string) (*v1alpha1.Spoke, error) {
+	spoke := &v1alpha1.Spoke{}
+	err := c.client.Get(ctx, key, spoke)
+	if err == nil && ownerUID(spoke) != secretUID {
+		err = c.deleteSpoke(ctx, key)
+		spoke = nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read spoke %s: %w", key.Name, err)
+	}
+	if err != nil || spoke == nil {
+		spoke = &v1alpha1.Spoke{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	}
+	return spoke, nil
+}
+
+// secretOwner makes the Spoke go with its Secret, even while no hub runs.
+func secretOwner(secret *corev1.Secret, local bool) []metav1.OwnerReference {
+	if local {
+		return nil
+	}
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID}}
+}
+
+func ownerUID(spoke *v1alpha1.Spoke) string {
+	for _, owner := range spoke.OwnerReferences {
+		if owner.Kind == "Secret" {
+			return string(owner.UID)
+		}
+	}
+	return ""
 }
 
 func (c *secretController) deleteSpoke(ctx context.Context, key types.NamespacedName) error {
@@ -132,43 +214,50 @@ func (c *secretController) deleteSpoke(ctx context.Context, key types.Namespaced
 	if err := c.client.Get(ctx, key, spoke); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if err := client.IgnoreNotFound(c.client.Delete(ctx, spoke)); err != nil {
+	if err := client.IgnoreNotFound(c.client.Delete(ctx, spoke, client.Preconditions{UID: &spoke.UID})); err != nil {
 		return fmt.Errorf("delete spoke %s: %w", key.Name, err)
 	}
 	return nil
 }
 
-// writeSpoke writes the state if it differs from what the Spoke shows. Counts
-// that alone have changed wait until countInterval has passed; how long is returned.
-func (c *secretController) writeSpoke(ctx context.Context, key types.NamespacedName, state State) (time.Duration, error) {
-	spoke := &v1alpha1.Spoke{}
-	err := c.client.Get(ctx, key, spoke)
-	if apierrors.IsNotFound(err) {
-		spoke = &v1alpha1.Spoke{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		err = c.client.Create(ctx, spoke)
+// writeSpoke writes the state if it differs from what the Spoke shows, and
+// tells the transitions as Events. Counts that alone have changed wait until
+// countInterval has passed; how long is returned.
+func (c *secretController) writeSpoke(ctx context.Context, spoke *v1alpha1.Spoke, owner []metav1.OwnerReference, s *spoke) (time.Duration, error) {
+	if spoke.UID == "" {
+		spoke.OwnerReferences = owner
+		err := c.client.Create(ctx, spoke)
 		if apierrors.IsAlreadyExists(err) {
-			return 0, nil // the cache is behind; the watch brings it
+			return time.Second, nil // the cache is behind, or the one before it is going
+		}
+		if err != nil {
+			return 0, fmt.Errorf("create spoke %s: %w", spoke.Name, err)
 		}
 	}
-	if err != nil {
-		return 0, fmt.Errorf("read or create spoke %s: %w", key.Name, err)
+	state := s.State()
+	if wait := connectGrace - time.Since(s.since); state.Reason == v1alpha1.ReasonConnecting && len(spoke.Status.Conditions) > 0 && wait > 0 {
+		return wait, nil
 	}
 	base := spoke.DeepCopy()
 	fillStatus(&spoke.Status, state)
 	told := !equality.Semantic.DeepEqual(base.Status, spoke.Status)
-	proxies, instances := c.registry.Fleet.Count(key.Name)
+	proxies, instances := c.registry.Fleet.Count(spoke.Name)
 	spoke.Status.Proxies, spoke.Status.Instances = ptr.To(int32(proxies)), ptr.To(int32(instances))
 	if equality.Semantic.DeepEqual(base.Status, spoke.Status) {
 		return 0, nil
 	}
-	if wait := countInterval - time.Since(c.counted[key.Name]); !told && wait > 0 {
+	if wait := countInterval - time.Since(c.counted[spoke.Name]); !told && wait > 0 {
 		return wait, nil
 	}
+	after := spoke.Status.DeepCopy()
 	if err := client.IgnoreNotFound(c.client.Status().Patch(ctx, spoke, client.MergeFrom(base))); err != nil {
-		return 0, fmt.Errorf("patch spoke %s: %w", key.Name, err)
+		return 0, fmt.Errorf("patch spoke %s: %w", spoke.Name, err)
 	}
 	if !told {
-		c.counted[key.Name] = time.Now()
+		c.counted[spoke.Name] = time.Now()
+	}
+	for _, t := range transitions(base.Status.Conditions, after.Conditions) {
+		c.events.Eventf(spoke, nil, t.kind, t.reason, "Register", "%s", t.note)
 	}
 	return 0, nil
 }

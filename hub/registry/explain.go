@@ -19,11 +19,14 @@ import (
 func explain(err error) (reason, message string) {
 	var refusal *kubeconfig.Refusal
 	var preflight *preflightError
+	var identity *identityError
 	switch {
 	case errors.As(err, &refusal) && refusal.Forbidden:
 		return v1alpha1.ReasonKubeconfigForbidden, refusal.Error()
 	case errors.As(err, &refusal):
 		return v1alpha1.ReasonKubeconfigInvalid, refusal.Error()
+	case errors.As(err, &identity):
+		return v1alpha1.ReasonIdentityChanged, identity.Error()
 	case errors.As(err, &preflight):
 		return preflight.reason, preflight.message
 	default:
@@ -47,7 +50,7 @@ func explainRequest(err error) (reason, message string) {
 	switch {
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname):
 		return v1alpha1.ReasonUnreachable, "the server's certificate does not fit the kubeconfig: " + inner(err)
-	case errors.Is(err, errRedirect), errors.Is(err, errTooLong):
+	case errors.Is(err, errRedirect), errors.Is(err, errTooLong), errors.Is(err, errSevered):
 		return v1alpha1.ReasonUnreachable, inner(err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return v1alpha1.ReasonUnreachable, "the connection is refused: " + inner(err)
@@ -58,11 +61,18 @@ func explainRequest(err error) (reason, message string) {
 	}
 }
 
-// inner leaves the verb and URL out: the Spoke shows the server already.
+// inner leaves the verb and URL out, which the Spoke shows already, and the
+// hub's own address with its port, which is another at each attempt.
 func inner(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) {
-		return request.Err.Error()
+		err = request.Err
+	}
+	var operation *net.OpError
+	if errors.As(err, &operation) && operation.Source != nil {
+		there := *operation
+		there.Source = nil
+		err = &there
 	}
 	return err.Error()
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -19,10 +20,15 @@ const (
 	// maxPreflight bounds every answer of a preflight or contact: a version, two
 	// objects' metadata, one Proxy.
 	maxPreflight = 2 << 20
+	// maxStream and streamRate, bytes and bytes a second, bound what a list or
+	// watch may bring: fifty thousand Proxies at once, and a thousand changes of
+	// them every second for as long as it lasts.
+	maxStream, streamRate = 256 << 20, 4 << 20
 )
 
 var (
 	errRedirect = errors.New("the server answers with a redirect, which is not followed: write the API server's own address")
+	errSevered  = errors.New("the spoke is not registered any more")
 	errTooLong  = errors.New("the server's answer is longer than an API server's would be")
 )
 
@@ -32,16 +38,28 @@ var (
 // conditions, unless a Kubernetes API server says it: a gateway may echo the
 // request with the credential in it, and client-go copies such a body into its
 // error, which then goes everywhere. It follows no redirect, which could lead
-// the hub, credential in hand, to any address and over plain http. And it
-// bounds the answers to a preflight, since a body may never end.
+// the hub, credential in hand, to any address and over plain http. It bounds the
+// answers to a preflight, since a body may never end. It asks which cluster this
+// is before every list and watch, since a name can lead to another one by then,
+// whose Proxies are not this spoke's. And it lets nothing out of a connection
+// that is severed.
 type guard struct {
 	next http.RoundTripper
 	// secret must not come back, whoever answers; empty: none.
 	secret string
+	conn   *connection
 }
 
 // RoundTrip implements http.RoundTripper.
 func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
+	if g.conn.severed.Load() {
+		return nil, errSevered
+	}
+	if feedsACache(req) {
+		if err := g.conn.prove(req.Context()); err != nil {
+			return nil, err
+		}
+	}
 	res, err := g.next.RoundTrip(req)
 	switch {
 	case err != nil:
@@ -51,8 +69,10 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	case res.StatusCode >= http.StatusMultipleChoices:
 		_ = res.Body.Close()
 		return nil, errRedirect
-	case req.Context().Value(preflightKey{}) != nil:
-		res.Body = &bounded{res.Body, maxPreflight}
+	case isShort(req):
+		res.Body = &bounded{ReadCloser: res.Body, most: maxPreflight}
+	default:
+		res.Body = &bounded{ReadCloser: res.Body, most: maxStream, rate: streamRate, began: time.Now()}
 	}
 	return res, nil
 }
@@ -75,20 +95,35 @@ func (g guard) refused(res *http.Response) (*http.Response, error) {
 // preflightKey marks a context whose requests have short answers.
 type preflightKey struct{}
 
+func isShort(req *http.Request) bool { return req.Context().Value(preflightKey{}) != nil }
+
+// feedsACache tells the lists and watches of informers from other requests.
+func feedsACache(req *http.Request) bool {
+	query := req.URL.Query()
+	return req.Method == http.MethodGet && !isShort(req) && (query.Has("watch") || query.Has("limit") || query.Has("resourceVersion"))
+}
+
 // short returns a context for one request with a short answer.
 func short(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithValue(ctx, preflightKey{}, true), requestTimeout)
 }
 
-// bounded fails the reader of a body that is longer than left.
+// bounded fails the reader of a body that is longer than most bytes, and rate
+// bytes more for every second since it began.
 type bounded struct {
 	io.ReadCloser
-	left int
+	most, rate, read int64
+	began            time.Time
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= n; b.left < 0 {
+	b.read += int64(n)
+	most := b.most
+	if b.rate > 0 {
+		most += int64(time.Since(b.began).Seconds() * float64(b.rate))
+	}
+	if b.read > most {
 		return 0, errTooLong
 	}
 	return n, err

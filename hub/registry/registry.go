@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,12 +9,14 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/spoke/kubeconfig"
 )
 
 // settleTimeout is how long a starting hub waits for spokes that do not answer
@@ -36,6 +37,12 @@ type Options struct {
 	HubID string
 	// Recorder is told of spokes that are gone.
 	Recorder Recorder
+	// Allowed is what kubeconfigs may hold beside what all may.
+	Allowed kubeconfig.Options
+	// LocalSpoke registers the cluster that Local leads to, the hub's own, under
+	// this name; empty: it is not registered.
+	LocalSpoke string
+	Local      *rest.Config
 	// Scheme knows Proxy and the core kinds.
 	Scheme *runtime.Scheme
 	Log    logr.Logger
@@ -45,6 +52,7 @@ type Options struct {
 // and multicluster.ProviderRunnable.
 type Registry struct {
 	Options
+	checkInterval time.Duration // checkInterval, but for tests
 
 	mu     sync.Mutex
 	spokes map[string]*spoke
@@ -69,7 +77,7 @@ var (
 
 // New returns a Registry without spokes.
 func New(o Options) *Registry {
-	return &Registry{Options: o, spokes: map[string]*spoke{}, engaged: map[string]*connection{}, running: make(chan struct{})}
+	return &Registry{Options: o, checkInterval: checkInterval, spokes: map[string]*spoke{}, engaged: map[string]*connection{}, running: make(chan struct{})}
 }
 
 // Get implements multicluster.Provider: it answers for engaged spokes alone.
@@ -155,60 +163,139 @@ func (r *Registry) Reasons() map[string]int {
 	return counts
 }
 
-// register takes what the Secret of a spoke holds. Repeating it is free. It
+// register takes what an admin says about a spoke. Repeating it is free. It
 // must not be called concurrently with itself or deregister.
-func (r *Registry) register(name string, kubeconfig []byte) *spoke {
+func (r *Registry) register(name string, reg registration) *spoke {
 	r.mu.Lock()
 	s := r.spokes[name]
+	r.mu.Unlock()
+	if s != nil && s.secret != reg.secret {
+		r.deregister(name) // another Secret has taken the name: nothing of the old one holds
+		s = nil
+	}
 	if s == nil {
-		s = newSpoke(name, r)
+		s = newSpoke(name, reg, r)
+		r.mu.Lock()
 		r.spokes[name] = s
+		r.mu.Unlock()
 		go s.run()
 	}
-	r.mu.Unlock()
-	s.offer(kubeconfig) // not under the lock: it may tell the controller
+	s.offer(reg) // not under the lock: it may tell the controller
 	return s
 }
 
 // deregister takes a spoke's Proxies out of the fleet at once and forgets it.
-// Nothing in the spoke is touched.
+// Nothing in the spoke is touched, and nothing goes there any more.
 func (r *Registry) deregister(name string) {
 	r.mu.Lock()
-	s := r.spokes[name]
+	s, conn := r.spokes[name], r.engaged[name]
 	delete(r.spokes, name)
 	delete(r.engaged, name)
-	r.expected = slices.DeleteFunc(r.expected, func(n string) bool { return n == name })
+	if r.expected != nil {
+		r.expected = slices.DeleteFunc(r.expected, func(n string) bool { return n == name })
+	}
 	r.mu.Unlock()
+	if conn != nil {
+		conn.severed.Store(true)
+	}
 	if s != nil {
 		s.remove()
+		r.released(s.claim.clusterUID)
 	}
 }
 
 // publish makes conn the one that Get answers with, unless the spoke has been
-// deregistered meanwhile, or its cluster is engaged under another name: each
-// Proxy would then be two, and leased twice.
+// deregistered meanwhile, or its cluster belongs to another spoke: each Proxy
+// would then be two, and leased twice.
 func (r *Registry) publish(s *spoke, conn *connection) error {
+	uid := conn.identity.clusterUID
+	r.mu.Lock()
+	if r.spokes[s.name] != s {
+		r.mu.Unlock()
+		return errSevered
+	}
+	before := s.claim.clusterUID
+	s.claim.clusterUID = uid
+	err := r.mayHoldLocked(s, uid)
+	if err == nil {
+		r.engaged[s.name] = conn
+	}
+	r.mu.Unlock()
+	if before != uid {
+		r.released(before)
+	}
+	return err
+}
+
+// mayHold says why the spoke may not have the cluster; nil: it may.
+func (r *Registry) mayHold(s *spoke, uid string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.spokes[s.name] != s {
-		return errors.New("the spoke is being removed")
+	return r.mayHoldLocked(s, uid)
+}
+
+func (r *Registry) mayHoldLocked(s *spoke, uid string) error {
+	claims := make([]claim, 0, len(r.spokes))
+	for _, other := range r.spokes {
+		claims = append(claims, other.claim)
 	}
-	for name, other := range r.engaged {
-		if name != s.name && other.identity.clusterUID == conn.identity.clusterUID {
-			return &preflightError{v1alpha1.ReasonDuplicateCluster, fmt.Sprintf("this cluster is registered as spoke %s already: delete one of the two Secrets", name)}
+	if owner := holder(claims, uid); owner != s.name {
+		return &preflightError{v1alpha1.ReasonDuplicateCluster, fmt.Sprintf(
+			"this cluster is registered as spoke %s already, by an older Secret: delete one of the two", owner)}
+	}
+	for name, conn := range r.engaged {
+		if name != s.name && conn.identity.clusterUID == uid {
+			poke(r.spokes[name].yield)
+			return &preflightError{v1alpha1.ReasonConnecting, fmt.Sprintf(
+				"spoke %s, by a younger Secret, leads to this cluster, too, and is giving it up", name)}
 		}
 	}
-	r.engaged[s.name] = conn
 	return nil
 }
 
-// Answers says that an engaged spoke is not known to be lost. It says so from
-// the moment of engagement, which is just before its Spoke reads Connected.
+// released wakes the spokes that wait for a cluster which may be free now.
+func (r *Registry) released(uid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.spokes {
+		if uid != "" && s.claim.clusterUID == uid {
+			poke(s.changed)
+		}
+	}
+}
+
+// Summary is one spoke at a glance.
+type Summary struct {
+	Name   string
+	Ready  bool
+	Reason string
+	// Proxies are the ones that are known, Instances what runs for them.
+	Proxies, Instances int
+	// LastContact is when the spoke answered last; zero: never.
+	LastContact time.Time
+}
+
+// Summaries are those of all registered spokes, in no order.
+func (r *Registry) Summaries() []Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]Summary, 0, len(r.spokes))
+	for name, s := range r.spokes {
+		st := s.State()
+		proxies, instances := r.Fleet.Count(name)
+		all = append(all, Summary{name, st.Ready, st.Reason, proxies, instances, st.LastContact})
+	}
+	return all
+}
+
+// Answers says that an engaged spoke is not known to be lost, nor to have lost a
+// watch, which is the first sign. It says so from the moment of engagement,
+// which is just before its Spoke reads Connected.
 func (r *Registry) Answers(name string) bool {
 	r.mu.Lock()
-	s := r.spokes[name]
+	s, conn := r.spokes[name], r.engaged[name]
 	r.mu.Unlock()
-	return s != nil && !s.State().isLost()
+	return s != nil && conn != nil && !conn.broken.Load() && !s.State().isLost()
 }
 
 // withdraw undoes publish if conn still is the one.

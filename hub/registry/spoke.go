@@ -2,57 +2,74 @@ package registry
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
-	"github.com/proxyfleet/proxy-operator/spoke/kubeconfig"
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
 
 const (
 	// A spoke that does not connect is tried again after backoffFirst, then
 	// twice that, and so on up to backoffCap.
 	backoffFirst, backoffCap = time.Second, 30 * time.Second
-	// A connected spoke is contacted every checkInterval.
+	// A connected spoke is contacted every checkInterval, and every reviewEvery
+	// contacts the whole preflight is repeated: rights and the CRD can go, too.
 	checkInterval = 10 * time.Second
+	reviewEvery   = 6
 )
 
-// credential is a vetted kubeconfig.
+// credential is what a vetted registration leads to.
 type credential struct {
 	config *rest.Config
-	hash   string
+	// hash is that of the kubeconfig, key tells one credential from another.
+	hash, key string
+	// namespaces are the only ones that may be read; none: all.
+	namespaces []string
 }
 
-// spoke is one registered cluster. Its goroutine (run) owns conn; everything
-// else is guarded by mu.
+// spoke is one registered cluster. Its goroutine (run) owns the fields of the
+// second group; those of the third are guarded by mu, claim by the registry's.
 type spoke struct {
 	name     string
 	registry *Registry
 	log      logr.Logger
+	secret   string    // the UID of the Secret that this registration belongs to
+	since    time.Time // when it was registered
 	stop     chan struct{}
-	changed  chan struct{} // one slot: something new is wanted
+	changed  chan struct{} // one slot each: something new is wanted,
+	suspect  chan struct{} // an informer has lost its watch,
+	yield    chan struct{} // an older spoke has the cluster
 	gate     gate
 
-	conn *connection
+	conn      *connection
+	standing  *standing
+	disengage context.CancelFunc
+	adopted   time.Time
 
 	mu      sync.Mutex
 	state   State
 	settled bool        // connected or refused, once
+	offered string      // the key of what was offered last
+	accept  string      // the identity that may take the place of the pinned one
 	want    *credential // what shall serve; nil: nothing usable was offered
 	serves  *credential // what does; nil: nothing
+
+	claim claim
 }
 
-func newSpoke(name string, r *Registry) *spoke {
-	return &spoke{
-		name: name, registry: r, log: r.Log.WithValues("spoke", name),
-		stop: make(chan struct{}), changed: make(chan struct{}, 1), state: newState(),
+func newSpoke(name string, reg registration, r *Registry) *spoke {
+	s := &spoke{
+		name: name, registry: r, log: r.Log.WithValues("spoke", name), secret: reg.secret, since: time.Now(),
+		stop: make(chan struct{}), changed: make(chan struct{}, 1), suspect: make(chan struct{}, 1), yield: make(chan struct{}, 1),
+		state: newState(reg.pinned), claim: claim{spoke: name, clusterUID: reg.pinned, created: reg.created},
 	}
+	s.gate.contested = func(others string) { s.update(func(st *State) { st.Others = others }) }
+	return s
 }
 
 // State is a copy of the spoke's state.
@@ -74,44 +91,21 @@ func (s *spoke) wanted() *credential {
 	return s.want
 }
 
-// offer hands a kubeconfig to the spoke. One that is refused replaces none
-// that serves.
-func (s *spoke) offer(raw []byte) {
-	sum := sha256.Sum256(raw)
-	hash := hex.EncodeToString(sum[:])
-	if s.State().Hash == hash {
-		return
-	}
-	config, err := vet(s.name, raw)
-	s.update(func(st *State) {
-		if err != nil {
-			s.want, s.settled = s.serves, true
-			st.offered(hash, "")
-			st.refused(explain(err))
-			return
-		}
-		s.want = &credential{config: config, hash: hash}
-		st.offered(hash, config.Host)
-	})
+func poke(slot chan<- struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case slot <- struct{}{}:
 	default:
 	}
 }
 
-func vet(name string, raw []byte) (*rest.Config, error) {
-	if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-		return nil, &kubeconfig.Refusal{Reasons: []string{
-			"the Secret's name cannot be a spoke's name: use at most 63 lower-case letters, digits and '-', with a letter or digit at each end"}}
-	}
-	return kubeconfig.Vet(raw)
-}
-
-// attempt is the outcome of one connect.
+// attempt is the outcome of one connect, or of one review of the connection
+// that is there.
 type attempt struct {
-	want *credential
-	conn *connection
-	err  error
+	want   *credential
+	conn   *connection
+	review bool
+	id     identity
+	err    error
 }
 
 // run is the spoke's goroutine: connect, watch over the connection, swap it.
@@ -131,52 +125,10 @@ func (s *spoke) run() {
 		case <-ctx.Done():
 		}
 	}()
-	contact := time.NewTicker(checkInterval)
-	defer contact.Stop()
-	retry := time.NewTimer(0)
-	defer retry.Stop()
-	backoff := backoffFirst
-	var trying chan attempt
-	defer func() { s.end(trying) }()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-contact.C:
-			s.check(ctx)
-			continue
-		case <-s.changed:
-			backoff = backoffFirst
-		case <-retry.C:
-		case done := <-trying:
-			trying = nil
-			if s.adopt(ctx, done) {
-				backoff = backoffFirst
-			} else {
-				retry.Reset(backoff)
-				backoff = min(2*backoff, backoffCap)
-				continue
-			}
-		}
-		if want := s.wanted(); trying == nil && want != nil && (s.conn == nil || s.conn.hash != want.hash) {
-			trying = make(chan attempt, 1)
-			go func(result chan<- attempt) {
-				conn, err := connect(ctx, want, s.registry.Options, s.log)
-				result <- attempt{want, conn, err}
-			}(trying)
-		}
-	}
-}
-
-// end closes what the goroutine holds; a connect under way ends with its context.
-func (s *spoke) end(trying chan attempt) {
-	if trying != nil {
-		if last := <-trying; last.conn != nil {
-			last.conn.close()
-		}
-	}
-	if s.conn != nil {
-		s.conn.close()
+	l := &loop{spoke: s, contact: time.NewTicker(s.registry.checkInterval), retry: time.NewTimer(0), backoff: backoffFirst}
+	defer l.end()
+	for ctx.Err() == nil {
+		l.step(ctx)
 	}
 }
 
@@ -191,46 +143,88 @@ func (s *spoke) begin() (context.Context, bool) {
 	}
 }
 
-// adopt puts a new connection in the place of the present one, which served
-// until now. It answers false when there is none to adopt and a retry is due.
+// adopt makes of an attempt what there is to make. It answers false when a
+// retry is due.
 func (s *spoke) adopt(ctx context.Context, a attempt) bool {
-	if s.wanted() != a.want {
+	mine := func() bool { return s.conn != nil && a.want == s.conn.cred }
+	if !mine() && s.wanted() != a.want {
 		// Something else was offered meanwhile: this outcome is nobody's news.
 		if a.conn != nil {
-			a.conn.close()
+			a.conn.sever()
 		}
 		return true
 	}
+	if a.err == nil && !a.review {
+		a.err = s.take(ctx, a.conn)
+	}
+	now := time.Now()
 	if a.err != nil {
-		s.update(func(st *State) { st.refused(explain(a.err)) })
-		return false
-	}
-	if err := s.registry.publish(s, a.conn); err != nil {
-		a.conn.close()
+		reason, message := explain(a.err)
 		s.update(func(st *State) {
-			s.settled = true
-			st.refused(explain(err))
+			s.settled = s.settled || reason != v1alpha1.ReasonUnreachable
+			if mine() {
+				st.doubted(reason, message, now)
+			} else {
+				st.refused(reason, message)
+			}
 		})
-		return false
-	}
-	if err := s.engage(ctx, a.conn); err != nil {
-		s.update(func(st *State) {
-			s.serves = nil
-			st.lost(explain(err))
-		})
-		return false
+		return mine()
 	}
 	s.update(func(st *State) {
+		if a.review {
+			st.reviewed(a.id.version)
+			return
+		}
 		s.settled, s.serves = true, a.want
-		st.connected(a.want.hash, a.want.config.Host, a.conn.identity.version, a.conn.identity.clusterUID)
+		st.connected(a.want.hash, a.want.config.Host, a.conn.identity.version, a.conn.identity.clusterUID, now)
 	})
 	return true
+}
+
+// take puts a new connection in the place of the present one, if it may be
+// there. A connection that is not taken is severed.
+func (s *spoke) take(ctx context.Context, next *connection) error {
+	found := next.identity.clusterUID
+	if pinned := s.State().ClusterUID; !moved(pinned, found, s.accepts()) {
+		next.sever()
+		return &identityError{pinned, found}
+	}
+	if err := s.registry.publish(s, next); err != nil {
+		next.sever()
+		return err
+	}
+	if s.conn != nil && s.conn.identity.clusterUID != found {
+		s.leave() // the cluster before it, with all its Proxies, is not this spoke any more
+	}
+	if err := s.engage(ctx, next); err != nil {
+		s.update(func(st *State) {
+			s.serves = nil
+			st.closed(explain(err))
+		})
+		return err
+	}
+	s.adopted = time.Now()
+	return nil
+}
+
+func (s *spoke) accepts() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.accept
 }
 
 // engage makes next, which has been published, the connection of the
 // controllers and then of the fleet.
 func (s *spoke) engage(ctx context.Context, next *connection) error {
-	err := s.registry.aware.Engage(next.ctx, multicluster.ClusterName(s.name), next.cluster)
+	var err error
+	if s.standing == nil {
+		s.standing = &standing{conn: next}
+		var engagement context.Context
+		engagement, s.disengage = context.WithCancel(ctx)
+		err = s.registry.aware.Engage(engagement, multicluster.ClusterName(s.name), s.standing)
+	} else {
+		err = s.standing.swap(next)
+	}
 	if err == nil {
 		err = s.gate.feed(ctx, next, s.name, s.registry.Options)
 	}
@@ -239,9 +233,7 @@ func (s *spoke) engage(ctx context.Context, next *connection) error {
 	if err != nil {
 		// Half engaged with two connections is worse than none: start over. The
 		// fleet keeps what it knows.
-		s.registry.withdraw(s.name, next)
-		next.close()
-		s.conn = nil
+		s.drop()
 	}
 	if old != nil {
 		old.close()
@@ -249,22 +241,63 @@ func (s *spoke) engage(ctx context.Context, next *connection) error {
 	return err
 }
 
-// check contacts the spoke once.
-func (s *spoke) check(ctx context.Context) {
+// drop gives the connection and the engagement up.
+func (s *spoke) drop() {
+	if s.standing != nil {
+		s.disengage()
+		s.standing = nil
+	}
+	if s.conn != nil {
+		s.registry.withdraw(s.name, s.conn)
+		s.conn.sever()
+		s.conn = nil
+	}
+}
+
+// leave takes the spoke's Proxies out of the fleet at once and drops the
+// connection. Nothing in the cluster is touched.
+func (s *spoke) leave() {
+	s.gate.clear(func() { s.registry.Fleet.Retain(s.name, nil) })
+	s.drop()
+	s.registry.Recorder.ForgetSpoke(s.name)
+}
+
+// giveUp leaves a cluster that belongs to an older spoke.
+func (s *spoke) giveUp() {
 	if s.conn == nil {
 		return
 	}
-	version, err := s.conn.ping(ctx)
-	if ctx.Err() != nil {
-		return
+	if err := s.registry.mayHold(s, s.conn.identity.clusterUID); err != nil {
+		s.leave()
+		s.update(func(st *State) {
+			s.serves = nil
+			st.closed(explain(err))
+		})
 	}
-	s.update(func(st *State) {
-		if err == nil {
-			st.answered(s.conn.hash, version)
-		} else {
-			st.missed(explain(err))
-		}
-	})
+}
+
+// check contacts the spoke once, and says whether it answered. A contact that
+// counts makes, with others, a loss.
+func (s *spoke) check(ctx context.Context, counts bool) bool {
+	err := s.conn.prove(ctx)
+	if ctx.Err() != nil {
+		return false
+	}
+	now := time.Now()
+	var identity *identityError
+	switch {
+	case err == nil:
+		s.update(func(st *State) { st.answered(now) })
+		return true
+	case errors.As(err, &identity):
+		reason, message := explain(err)
+		s.update(func(st *State) { st.doubted(reason, message, now) })
+		return moved(identity.pinned, identity.found, s.accepts())
+	case counts:
+		reason, message := explain(err)
+		s.update(func(st *State) { st.missed(reason, message, now) })
+	}
+	return false
 }
 
 // update changes the state, and tells the controller if somebody can see it.
@@ -274,13 +307,12 @@ func (s *spoke) update(change func(*State)) {
 	change(&s.state)
 	after := s.state
 	s.mu.Unlock()
-	before.misses = after.misses
-	if before == after {
+	if before.visible() == after.visible() {
 		return
 	}
-	if before.Reason != after.Reason || before.CredentialReason != after.CredentialReason {
+	if before.Reason != after.Reason || before.CredentialReason != after.CredentialReason || before.Others != after.Others {
 		s.log.Info("Spoke changed", "ready", after.Ready, "reason", after.Reason, "message", after.Message, "server", after.Server,
-			"credentialReason", after.CredentialReason, "credentialMessage", after.CredentialMessage)
+			"credentialReason", after.CredentialReason, "credentialMessage", after.CredentialMessage, "contested", after.Others)
 	}
 	s.registry.tell(s.name)
 }

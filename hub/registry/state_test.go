@@ -2,14 +2,17 @@ package registry
 
 import (
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
 
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
 func TestState(t *testing.T) {
-	connected := func(s *State) { s.offered("A", "https://a"); s.connected("A", "https://a", "v1", "uid") }
+	connected := func(s *State) { s.offered("A", "https://a"); s.connected("A", "https://a", "v1", "uid", noon) }
 	for _, tc := range []struct {
 		name string
 		do   func(*State)
@@ -22,49 +25,87 @@ func TestState(t *testing.T) {
 		{"refused from the start", func(s *State) { s.offered("A", ""); s.refused("KubeconfigInvalid", "m") }, false, "KubeconfigInvalid", "", ""},
 		{"does not connect", func(s *State) { s.offered("A", "https://a"); s.refused("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
 		{"connected", connected, true, "Connected", "", "https://a"},
-		{"two contacts missed", func(s *State) { connected(s); s.missed("Unreachable", "m"); s.missed("Unreachable", "m") }, true, "Connected", "", "https://a"},
+		{"two contacts missed", func(s *State) { connected(s); s.missed("Unreachable", "m", noon); s.missed("Unreachable", "m", noon) }, true, "Connected", "", "https://a"},
 		{"three contacts missed", func(s *State) {
 			connected(s)
 			for range 3 {
-				s.missed("Unreachable", "m")
+				s.missed("Unreachable", "m", noon)
 			}
 		}, false, "Unreachable", "", "https://a"},
 		{"an answer in between starts the count again", func(s *State) {
 			connected(s)
-			s.missed("Unreachable", "m")
-			s.missed("Unreachable", "m")
-			s.answered("A", "v1")
-			s.missed("Unreachable", "m")
+			s.missed("Unreachable", "m", noon)
+			s.missed("Unreachable", "m", noon)
+			s.answered(noon)
+			s.missed("Unreachable", "m", noon)
 		}, true, "Connected", "", "https://a"},
-		{"a credential that is no longer taken counts at once", func(s *State) { connected(s); s.missed("Unauthorized", "m") }, false, "Unauthorized", "", "https://a"},
-		{"back", func(s *State) {
+		{"a credential that is no longer taken counts at once", func(s *State) { connected(s); s.missed("Unauthorized", "m", noon) }, false, "Unauthorized", "", "https://a"},
+		{"an answer of one that was lost is not yet a full view", func(s *State) {
 			connected(s)
-			s.missed("Unauthorized", "m")
-			s.answered("A", "v2")
+			s.missed("Unauthorized", "m", noon)
+			s.answered(noon)
+		}, false, "Unauthorized", "", "https://a"},
+		{"back, with a connection that has listed", func(s *State) {
+			connected(s)
+			s.missed("Unauthorized", "m", noon)
+			s.answered(noon)
+			connected(s)
 		}, true, "Connected", "", "https://a"},
+		{"one review finds a right missing", func(s *State) { connected(s); s.doubted("Forbidden", "m", noon) }, true, "Connected", "", "https://a"},
+		{"two reviews do", func(s *State) {
+			connected(s)
+			s.doubted("Forbidden", "m", noon)
+			s.doubted("Forbidden", "m", noon)
+		}, false, "Forbidden", "", "https://a"},
+		{"a good review in between starts the count again", func(s *State) {
+			connected(s)
+			s.doubted("Forbidden", "m", noon)
+			s.reviewed("v1")
+			s.doubted("Forbidden", "m", noon)
+		}, true, "Connected", "", "https://a"},
+		{"a review that reaches nobody is the contacts' to tell", func(s *State) {
+			connected(s)
+			for range 5 {
+				s.doubted("Unreachable", "m", noon)
+			}
+		}, true, "Connected", "", "https://a"},
+		{"another cluster counts at once", func(s *State) { connected(s); s.doubted("IdentityChanged", "m", noon) }, false, "IdentityChanged", "", "https://a"},
+		{"what a lost one turns out to have is told", func(s *State) {
+			connected(s)
+			for range 3 {
+				s.missed("Unreachable", "m", noon)
+			}
+			s.doubted("CRDMissing", "m", noon)
+		}, false, "CRDMissing", "", "https://a"},
 		{"a bad change leaves what serves", func(s *State) { connected(s); s.offered("B", ""); s.refused("KubeconfigInvalid", "m") }, true, "Connected", "KubeconfigInvalid", "https://a"},
 		{"and an answer of what serves does not make it good", func(s *State) {
 			connected(s)
 			s.offered("B", "")
 			s.refused("KubeconfigInvalid", "m")
-			s.answered("A", "v1")
+			s.answered(noon)
+		}, true, "Connected", "KubeconfigInvalid", "https://a"},
+		{"nor does a renewal of what serves", func(s *State) {
+			connected(s)
+			s.offered("B", "")
+			s.refused("KubeconfigInvalid", "m")
+			s.connected("A", "https://a", "v1", "uid", noon)
 		}, true, "Connected", "KubeconfigInvalid", "https://a"},
 		{"a bad change taken back", func(s *State) {
 			connected(s)
 			s.offered("B", "")
 			s.refused("KubeconfigInvalid", "m")
 			s.offered("A", "https://a")
-			s.answered("A", "v1")
+			s.accepted()
 		}, true, "Connected", "", "https://a"},
 		{"a change that connects", func(s *State) {
 			connected(s)
 			s.offered("B", "https://b")
-			s.connected("B", "https://b", "v2", "uid")
+			s.connected("B", "https://b", "v2", "uid", noon)
 		}, true, "Connected", "", "https://b"},
-		{"a swap that fails half way", func(s *State) { connected(s); s.offered("B", "https://b"); s.lost("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
+		{"a swap that fails half way", func(s *State) { connected(s); s.offered("B", "https://b"); s.closed("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newState()
+			s := newState("")
 			tc.do(&s)
 			if s.Ready != tc.ready || s.Reason != tc.reason || s.CredentialReason != tc.credential || s.Server != tc.server {
 				t.Errorf("%+v", s)
@@ -76,6 +117,7 @@ func TestState(t *testing.T) {
 func TestTheStatesReasonsAreTheAPIs(t *testing.T) {
 	for mine, api := range map[string]string{
 		reasonConnecting: v1alpha1.ReasonConnecting, reasonConnected: v1alpha1.ReasonConnected, reasonUnauthorized: v1alpha1.ReasonUnauthorized,
+		reasonUnreachable: v1alpha1.ReasonUnreachable, reasonIdentityChanged: v1alpha1.ReasonIdentityChanged,
 	} {
 		if mine != api {
 			t.Errorf("state says %q, the API %q", mine, api)
@@ -84,9 +126,9 @@ func TestTheStatesReasonsAreTheAPIs(t *testing.T) {
 }
 
 func TestWhatARestartedHubWritesDoesNotContradictItself(t *testing.T) {
-	before := newState()
+	before := newState("")
 	before.offered("A", "https://a")
-	before.connected("A", "https://a", "v1", "uid")
+	before.connected("A", "https://a", "v1", "uid", noon)
 	before.offered("B", "")
 	before.refused("KubeconfigInvalid", "a typo")
 	var status v1alpha1.SpokeStatus
@@ -94,7 +136,7 @@ func TestWhatARestartedHubWritesDoesNotContradictItself(t *testing.T) {
 	if !meta.IsStatusConditionFalse(status.Conditions, v1alpha1.ConditionCredentialAccepted) {
 		t.Fatal("a bad change of the kubeconfig is not told")
 	}
-	after := newState()
+	after := newState("")
 	after.offered("B", "")
 	after.refused("KubeconfigInvalid", "a typo")
 	fillStatus(&status, after)
@@ -104,20 +146,90 @@ func TestWhatARestartedHubWritesDoesNotContradictItself(t *testing.T) {
 }
 
 func TestOnlyASpokeThatAnsweredAndDoesNotAnyMoreIsLost(t *testing.T) {
-	s := newState()
+	s := newState("")
 	if s.isLost() {
 		t.Error("lost before it was ever connected: its first passes would wait")
 	}
-	s.connected("A", "https://a", "v1", "uid")
+	s.connected("A", "https://a", "v1", "uid", noon)
 	if s.isLost() {
 		t.Error("lost while connected")
 	}
-	s.missed("Unauthorized", "m")
+	s.missed("Unauthorized", "m", noon)
 	if !s.isLost() {
 		t.Error("not lost: its Proxies would hold workers that wait for nothing")
 	}
-	s.answered("A", "v1")
+	s.connected("A", "https://a", "v1", "uid", noon)
 	if s.isLost() {
-		t.Error("lost after it answered again")
+		t.Error("lost after it was connected again")
+	}
+}
+
+func TestALossBeganWithTheFirstContactThatFailed(t *testing.T) {
+	s := newState("")
+	s.connected("A", "https://a", "v1", "uid", noon)
+	for i := range 5 {
+		s.missed("Unreachable", "m", noon.Add(time.Duration(i)*time.Minute))
+	}
+	s.missed("Unreachable", "in other words", noon.Add(time.Hour))
+	s.doubted("CRDMissing", "m", noon.Add(2*time.Hour))
+	if !s.Since.Equal(noon) {
+		t.Errorf("lost since %s, want the first moment", s.Since)
+	}
+	var status v1alpha1.SpokeStatus
+	fillStatus(&status, s)
+	if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); !ready.LastTransitionTime.Time.Equal(noon) {
+		t.Errorf("the condition says %s", ready.LastTransitionTime)
+	}
+	s.connected("A", "https://a", "v1", "uid", noon.Add(3*time.Hour))
+	if !s.Since.IsZero() {
+		t.Error("still lost")
+	}
+}
+
+func TestTheSameFaultInOtherWordsIsNoNews(t *testing.T) {
+	s := newState("")
+	s.connected("A", "https://a", "v1", "uid", noon)
+	for range 3 {
+		s.missed("Unreachable", "refused", noon)
+	}
+	before := s.visible()
+	s.missed("Unreachable", "timed out", noon.Add(time.Minute))
+	s.answered(noon.Add(2 * time.Minute))
+	if s.visible() != before {
+		t.Errorf("%+v is to be told after %+v", s, before)
+	}
+}
+
+func TestMoved(t *testing.T) {
+	for _, tc := range []struct {
+		pinned, found, accepted string
+		want                    bool
+	}{
+		{"", "a", "", true}, {"a", "a", "", true}, {"a", "b", "", false}, {"a", "b", "a", false}, {"a", "b", "b", true}, {"a", "a", "b", true},
+	} {
+		if got := moved(tc.pinned, tc.found, tc.accepted); got != tc.want {
+			t.Errorf("pinned %q, found %q, accepted %q: %v", tc.pinned, tc.found, tc.accepted, got)
+		}
+	}
+}
+
+func TestHolder(t *testing.T) {
+	claimOf := func(name, uid string, age int) claim {
+		return claim{name, uid, noon.Add(-time.Duration(age) * time.Second)}
+	}
+	for _, tc := range []struct {
+		name   string
+		claims []claim
+		want   string
+	}{
+		{"nobody", []claim{claimOf("a", "other", 1)}, ""},
+		{"the only one", []claim{claimOf("a", "x", 1), claimOf("b", "other", 9)}, "a"},
+		{"the older", []claim{claimOf("a", "x", 1), claimOf("b", "x", 2)}, "b"},
+		{"of one age the first by name", []claim{claimOf("b", "x", 1), claimOf("a", "x", 1)}, "a"},
+		{"the local one, which has no age", []claim{claimOf("a", "x", 1000), {"z", "x", time.Time{}}}, "z"},
+	} {
+		if got := holder(tc.claims, "x"); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
 	}
 }

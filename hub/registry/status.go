@@ -1,6 +1,7 @@
 package registry
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,13 +15,17 @@ func fillStatus(status *v1alpha1.SpokeStatus, s State) {
 		ready = metav1.ConditionTrue
 	}
 	v1alpha1.SetCondition(&status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: ready, Reason: s.Reason, Message: s.Message,
+		Type: v1alpha1.ConditionReady, Status: ready, Reason: s.Reason, Message: s.Message, LastTransitionTime: metav1.NewTime(s.Since),
 	})
 	accepted := metav1.Condition{
 		Type: v1alpha1.ConditionCredentialAccepted, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonAccepted, Message: "the kubeconfig is in use",
 	}
 	switch {
+	case s.Shadowed:
+		accepted.Status, accepted.Reason = metav1.ConditionFalse, v1alpha1.ReasonKubeconfigInvalid
+		accepted.Message = "the Secret of this name is not used, since the hub's own cluster has the name by --local-spoke: give the Secret another name"
+		v1alpha1.SetCondition(&status.Conditions, accepted)
 	case s.CredentialReason != "":
 		accepted.Status, accepted.Reason = metav1.ConditionFalse, s.CredentialReason
 		accepted.Message = "the changed kubeconfig is not in use, the one before it serves on: " + s.CredentialMessage
@@ -32,6 +37,15 @@ func fillStatus(status *v1alpha1.SpokeStatus, s State) {
 		// the hub before this one would contradict it.
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionCredentialAccepted)
 	}
+	if s.Others != "" {
+		v1alpha1.SetCondition(&status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionContested, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMarkedByAnotherHub,
+			Message: "other hubs (" + s.Others + ") manage Proxies here, which this hub leaves alone: register the cluster with one hub, " +
+				"and take annotation " + v1alpha1.AnnotationHub + " off the Proxies that it shall take over",
+		})
+	} else {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionContested)
+	}
 	status.Server, status.Version = orDash(s.Server), orDash(s.Version)
 	status.ClusterUID = s.ClusterUID
 	status.KubeconfigHash = s.Hash
@@ -42,4 +56,31 @@ func orDash(v string) string {
 		return "-"
 	}
 	return v
+}
+
+// transition is what an Event tells of a Spoke.
+type transition struct{ kind, reason, note string }
+
+// transitions are what an admin would want to have seen of a change: what has
+// become of Ready, of a changed kubeconfig, and of other hubs.
+func transitions(before, after []metav1.Condition) []transition {
+	var told []transition
+	for _, now := range after {
+		was := meta.FindStatusCondition(before, now.Type)
+		switch {
+		case was != nil && was.Status == now.Status && was.Reason == now.Reason:
+		case now.Reason == v1alpha1.ReasonConnecting:
+		case now.Type == v1alpha1.ConditionCredentialAccepted && now.Status == metav1.ConditionTrue && was == nil:
+		default:
+			kind := corev1.EventTypeWarning
+			if now.Status == metav1.ConditionTrue && now.Type != v1alpha1.ConditionContested {
+				kind = corev1.EventTypeNormal
+			}
+			told = append(told, transition{kind, now.Reason, now.Message})
+		}
+	}
+	if meta.IsStatusConditionTrue(before, v1alpha1.ConditionContested) && meta.FindStatusCondition(after, v1alpha1.ConditionContested) == nil {
+		told = append(told, transition{corev1.EventTypeNormal, "NotContested", "no Proxy here is marked by another hub any more"})
+	}
+	return told
 }

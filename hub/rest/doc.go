@@ -1,5 +1,5 @@
-// Package rest is the crawlers' API: JSON over HTTP, one token, leases and the
-// list of Proxies.
+// Package rest is the crawlers' API: JSON over HTTP, one token, leases, and the
+// lists of Proxies and of the clusters that they are in.
 //
 // A request passes, from the outside in, recovery, the request log, the body
 // limit and authentication, and then the router. The router is innermost, so
@@ -21,5 +21,6 @@
 // Where the wire format leaves a choice: latencyMillis and maxLeases are left
 // out when there is none; attributes is never null; healthy means that a lease
 // may be granted as far as the Proxy's state goes, so healthy Proxies are those
-// in phase Ready; continue is empty on the last page.
+// in phase Ready; continue is empty on the last page. Of a cluster that has
+// never answered, lastContactTime is left out; the list of clusters has no pages.
 package rest

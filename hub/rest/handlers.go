@@ -28,6 +28,14 @@ func (s *Server) listProxies(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, viewClusters(s.options.Clusters()))
+	return nil
+}
+
 func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	result := OutcomeError // for a panic
 	defer func() { s.options.Metrics.LeaseRequest(result) }()

@@ -46,7 +46,7 @@ func TestOnlyTheTokenOpensTheAPI(t *testing.T) {
 			a.t = t
 			with := func(r *http.Request) { r.Header["Authorization"] = tc.header }
 			for _, call := range [][2]string{
-				{"GET", "/v1/proxies"}, {"POST", "/v1/leases"}, {"DELETE", "/v1/leases/x"}, {"POST", "/v1/leases/x/report"},
+				{"GET", "/v1/proxies"}, {"GET", "/v1/clusters"}, {"POST", "/v1/leases"}, {"DELETE", "/v1/leases/x"}, {"POST", "/v1/leases/x/report"},
 				{"GET", "/nowhere"}, {"PUT", "/v1/leases"}, {"GET", "/healthz/"}, {"GET", "//healthz"}, {"GET", "/v1/..%2fhealthz"},
 			} {
 				got := a.call(call[0], call[1], "", with)
@@ -79,7 +79,7 @@ func TestPathsThatAreNoneAre404WithoutARedirect(t *testing.T) {
 	for _, path := range []string{
 		"/", "/v1", "/v1/", "/v1//leases", "//v1/leases", "//v1//leases", "/v1/leases/", "/v1/leases//report", "/v1/./leases",
 		"/v1/../v1/leases", "/V1/leases", "/v1/%6ceases", "/v1%2Fleases", "/v1/leases%00", "/v1/leases/x/report/", "/v1/leases/x/y/report",
-		"/v1/leases/x/renew", "/v1/clusters", "/v1/gc", "/openapi.yaml", "/metrics", "/debug/pprof/", "/healthz/", "/%68ealthz",
+		"/v1/leases/x/renew", "/v1/clusters/", "/v1/clusters/c", "/v1/gc", "/openapi.yaml", "/metrics", "/debug/pprof/", "/healthz/", "/%68ealthz",
 	} {
 		for _, method := range []string{"GET", "POST", "DELETE", "BREW"} {
 			a.wantError(a.call(method, path, ""), http.StatusNotFound, "not_found")
@@ -92,6 +92,7 @@ func TestMethodsThatAreNotAllowedAreTold(t *testing.T) {
 	for path, allow := range map[string]string{
 		"/healthz":            "GET, HEAD",
 		"/v1/proxies":         "GET, HEAD",
+		"/v1/clusters":        "GET, HEAD",
 		"/v1/leases":          "POST",
 		"/v1/leases/x":        "DELETE",
 		"/v1/leases/x/report": "POST",
@@ -168,6 +169,7 @@ func TestAPanicIsA500AndTheServerGoesOn(t *testing.T) {
 func TestTheLogHasALinePerRequestAndNoSecrets(t *testing.T) {
 	a := newAPI(t, nil, px("c/n/a"))
 	a.call("GET", "/v1/proxies?cluster=query-secret", "")
+	a.call("GET", "/v1/clusters?x=query-secret", "")
 	a.call("POST", "/v1/leases", `{"target":"body-secret.example"}`, func(r *http.Request) { r.Header.Set("X-Key", "header-secret") })
 	a.call("GET", "/"+strings.Repeat("x", 5000), "")
 	a.call("GET", "/nowhere", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong-secret") })
@@ -180,6 +182,7 @@ func TestTheLogHasALinePerRequestAndNoSecrets(t *testing.T) {
 	log := a.log.String()
 	for _, want := range []string{
 		`"method"="GET" "path"="/v1/proxies" "status"=200 "duration"=`,
+		`"method"="GET" "path"="/v1/clusters" "status"=400`,
 		`"method"="POST" "path"="/v1/leases" "status"=201`,
 		`"status"=404`,
 		`"path"="/nowhere" "status"=401`,

@@ -22,6 +22,7 @@ func (s *Server) routes() *mux.Router {
 
 	r.Handle(healthPath, s.handle(s.health)).Methods(http.MethodGet, http.MethodHead)
 	r.Handle("/v1/proxies", s.handle(s.listProxies)).Methods(http.MethodGet, http.MethodHead)
+	r.Handle("/v1/clusters", s.handle(s.listClusters)).Methods(http.MethodGet, http.MethodHead)
 	r.Handle("/v1/leases", s.handle(s.acquire)).Methods(http.MethodPost)
 	r.Handle("/v1/leases/{id}", s.handle(s.release)).Methods(http.MethodDelete)
 	r.Handle("/v1/leases/{id}/report", s.handle(s.report)).Methods(http.MethodPost)

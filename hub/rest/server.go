@@ -40,12 +40,26 @@ type Options struct {
 	Fleet *fleet.Fleet
 	// Leases follows Fleet.
 	Leases *lease.Store
+	// Clusters lists the registered spokes, in any order; nil: none.
+	Clusters func() []Cluster
 	// Ready says whether the fleet is known well enough to lease from; nil: always.
 	Ready func() bool
 	// Metrics may be nil.
 	Metrics Metrics
 	// Log gets a line per request; the zero value logs nothing.
 	Log logr.Logger
+}
+
+// Cluster is a registered spoke as the API shows it.
+type Cluster struct {
+	Name string
+	// Ready and Reason are those of the Spoke's condition Ready, as of now.
+	Ready  bool
+	Reason string
+	// Proxies and Instances are how many of it are known.
+	Proxies, Instances int
+	// LastContact is when it last answered; zero: never.
+	LastContact time.Time
 }
 
 // Server answers the API. Create it with New.
@@ -70,6 +84,9 @@ const (
 
 // New returns a server; Serve runs it.
 func New(options Options) *Server {
+	if options.Clusters == nil {
+		options.Clusters = func() []Cluster { return nil }
+	}
 	if options.Ready == nil {
 		options.Ready = func() bool { return true }
 	}

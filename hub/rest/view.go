@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
@@ -78,6 +80,34 @@ type listView struct {
 	Proxies  []proxyView `json:"proxies"`
 	Count    int         `json:"count"`
 	Continue string      `json:"continue"`
+}
+
+// clusterView is a spoke on the wire.
+type clusterView struct {
+	Name            string `json:"name"`
+	Ready           bool   `json:"ready"`
+	Reason          string `json:"reason"`
+	Proxies         int    `json:"proxies"`
+	Instances       int    `json:"instances"`
+	LastContactTime string `json:"lastContactTime,omitempty"` // never: absent
+}
+
+// clustersView is all spokes on the wire: there are too few of them for pages.
+type clustersView struct {
+	Clusters []clusterView `json:"clusters"`
+}
+
+// viewClusters orders by name, and leaves the slice that it is given as it is.
+func viewClusters(all []Cluster) clustersView {
+	views := make([]clusterView, len(all))
+	for i, c := range all {
+		views[i] = clusterView{Name: c.Name, Ready: c.Ready, Reason: c.Reason, Proxies: c.Proxies, Instances: c.Instances}
+		if !c.LastContact.IsZero() {
+			views[i].LastContactTime = c.LastContact.UTC().Format(time.RFC3339)
+		}
+	}
+	slices.SortFunc(views, func(a, b clusterView) int { return strings.Compare(a.Name, b.Name) })
+	return clustersView{views}
 }
 
 // writeJSON sends an answer. It is encoded first, so that it has a length and

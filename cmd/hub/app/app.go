@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -39,12 +38,13 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/proxy"
 	"github.com/proxyfleet/proxy-operator/hub/registry"
 	restapi "github.com/proxyfleet/proxy-operator/hub/rest"
+	"github.com/proxyfleet/proxy-operator/spoke/kubeconfig"
 )
 
 // Run runs the hub until ctx ends. It returns an error when the hub cannot
 // start, or when a part that must run has ended.
 func Run(ctx context.Context, o Options) error {
-	log := zap.New(zap.UseFlagOptions(&o.Zap))
+	log := newLogger(&o.Zap)
 	ctrl.SetLogger(log)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -71,6 +71,8 @@ func Run(ctx context.Context, o Options) error {
 	})
 	spokes = registry.New(registry.Options{
 		Fleet: everyProxy, HubID: o.HubID, Recorder: recorder, Scheme: scheme, Log: log.WithName("registry"),
+		Allowed:    kubeconfig.Options{AllowInsecure: o.AllowInsecureSpokes, AllowProxyURL: o.AllowSpokeProxyURL},
+		LocalSpoke: o.LocalSpoke, Local: cfg,
 	})
 	prober := health.New(health.Options{
 		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: inFlight(o.HealthMaxInFlight, log), Recorder: recorder,
@@ -78,6 +80,7 @@ func Run(ctx context.Context, o Options) error {
 	})
 	api := restapi.New(restapi.Options{
 		Token: o.APIToken, Fleet: everyProxy, Leases: leases, Ready: spokes.Settled, Metrics: recorder, Log: log.WithName("api"),
+		Clusters: func() []restapi.Cluster { return clusters(spokes.Summaries()) },
 	})
 
 	mgr, err := newManager(cfg, scheme, spokes, o, log)
@@ -113,6 +116,15 @@ func Run(ctx context.Context, o Options) error {
 	log.Info("WARNING: leases and cooldowns are kept in memory and end with this process")
 	log.Info("Starting the hub", "hubID", o.HubID, "namespace", o.Namespace)
 	return mgr.Start(ctx)
+}
+
+// clusters are the registry's spokes as the API shows them.
+func clusters(spokes []registry.Summary) []restapi.Cluster {
+	all := make([]restapi.Cluster, len(spokes))
+	for i, s := range spokes {
+		all[i] = restapi.Cluster(s)
+	}
+	return all
 }
 
 // hubConfig leads to the hub's own cluster.

@@ -1,19 +1,15 @@
 package app_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,10 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
-	"github.com/proxyfleet/proxy-operator/cmd/hub/app"
 	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
 	"github.com/proxyfleet/proxy-operator/test/controlplane"
-	"github.com/proxyfleet/proxy-operator/test/process"
 )
 
 const (
@@ -46,10 +40,10 @@ type world struct {
 	root   *testing.T // of the whole world
 	t      *testing.T // of the step under way
 	hub    client.Client
+	plane  *controlplane.ControlPlane // of the hub's own cluster
 	spokes map[string]*spokeWorld
 	site   *origin.Server
-	api    string
-	health string
+	runningHub
 }
 
 // spokeWorld is one spoke with its admin's client.
@@ -89,25 +83,45 @@ func must[T any](t *testing.T) func(T, error) T {
 // config/, and starts the hub.
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	w := bareWorld(t)
+	for _, s := range w.spokes {
+		s.prepare(t, "crd/crawl.proxyfleet.dev_proxies.yaml")
+	}
+	w.startHub("--zap-log-level", "info")
+	return w
+}
+
+// bareWorld starts the same clusters, with the spokes prepared but for their
+// CRD, and no hub.
+func bareWorld(t *testing.T) *world {
+	t.Helper()
 	planes := controlplane.StartForTest(t, 3)
-	w := &world{root: t, t: t, site: origin.Start(t), spokes: map[string]*spokeWorld{}}
-	config := func(path string) string { return filepath.Join("..", "..", "..", "config", path) }
+	w := &world{root: t, t: t, plane: planes[0], site: origin.Start(t), spokes: map[string]*spokeWorld{}}
 	if err := planes[0].Apply(t.Context(), config("crd"), config("rbac/hub")); err != nil {
 		t.Fatal(err)
 	}
 	w.hub = newClient(t, planes[0].Admin())
 	for i, name := range []string{"eu", "us"} {
-		plane := planes[i+1]
-		if err := plane.Apply(t.Context(), config("crd/crawl.proxyfleet.dev_proxies.yaml"), config("rbac/spoke")); err != nil {
-			t.Fatal(err)
-		}
-		s := &spokeWorld{Client: newClient(t, plane.Admin()), name: name, plane: plane}
+		s := &spokeWorld{Client: newClient(t, planes[i+1].Admin()), name: name, plane: planes[i+1]}
+		s.prepare(t, "rbac/spoke")
 		s.kubeconfig = s.hubKubeconfig(t)
 		w.create(s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 		w.spokes[name] = s
 	}
-	w.startHub(planes[0])
 	return w
+}
+
+func config(path string) string { return filepath.Join("..", "..", "..", "config", path) }
+
+// prepare applies what is below config/ to the spoke.
+func (s *spokeWorld) prepare(t *testing.T, paths ...string) {
+	t.Helper()
+	for i := range paths {
+		paths[i] = config(paths[i])
+	}
+	if err := s.plane.Apply(t.Context(), paths...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // hubKubeconfig holds a fresh token of the ServiceAccount that config/rbac/spoke makes.
@@ -115,66 +129,6 @@ func (s *spokeWorld) hubKubeconfig(t *testing.T) []byte {
 	t.Helper()
 	cfg := must[*rest.Config](t)(s.plane.ServiceAccount(t.Context(), system, "proxy-operator-hub"))
 	return must[[]byte](t)(controlplane.Kubeconfig(controlplane.Context{Name: s.name, Config: cfg}))
-}
-
-// startHub runs the hub with ServiceAccount hub's rights until the test ends.
-func (w *world) startHub(plane *controlplane.ControlPlane) {
-	t := w.t
-	t.Helper()
-	cfg := must[*rest.Config](t)(plane.ServiceAccount(t.Context(), system, "hub"))
-	kubeconfig := filepath.Join(t.TempDir(), "hub.kubeconfig")
-	content := must[[]byte](t)(controlplane.Kubeconfig(controlplane.Context{Name: "hub", Config: cfg}))
-	if err := os.WriteFile(kubeconfig, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ca := filepath.Join(t.TempDir(), "origin.pem")
-	if err := os.WriteFile(ca, w.site.CAPEM, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var addresses []string
-	for range 3 {
-		port := must[*process.Port](t)(process.ReservePort(""))
-		t.Cleanup(port.Release)
-		addresses = append(addresses, port.Address())
-	}
-	w.api, w.health = "http://"+addresses[0], "http://"+addresses[2]
-	options := must[app.Options](t)(app.Parse([]string{
-		"--kubeconfig", kubeconfig, "--api-bind-address", addresses[0], "--metrics-bind-address", addresses[1],
-		"--health-probe-bind-address", addresses[2], "--health-url", w.site.URL + "/generate_204", "--health-ca-file", ca,
-		"--default-proxy-image", "default:image", "--zap-log-level", "info",
-	}, func(string) string { return token }))
-	var log syncBuffer
-	options.Zap.DestWriter = &log
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- app.Run(ctx, options) }()
-	t.Cleanup(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("the hub ended with %v", err)
-			}
-		case <-time.After(patience):
-			t.Error("the hub does not stop")
-		}
-		if t.Failed() {
-			t.Logf("the hub's log:\n%s", log.String())
-		}
-	})
-	w.eventually("the hub answers", func() error {
-		select {
-		case err := <-done:
-			done <- err
-			t.Fatalf("the hub ended: %v", err)
-		default:
-		}
-		res, err := http.Get(w.api + "/healthz")
-		if err != nil {
-			return err
-		}
-		return res.Body.Close()
-	})
 }
 
 // register makes the Secret that an admin would.
@@ -357,15 +311,30 @@ func (w *world) call(method, path, body string, out any) int {
 // listed says which Proxies GET /v1/proxies shows, as cluster/name.
 func (w *world) listed(query string) map[string]proxyItem {
 	w.t.Helper()
+	return must[map[string]proxyItem](w.t)(w.list(query))
+}
+
+// list is listed, from any goroutine.
+func (w *world) list(query string) (map[string]proxyItem, error) {
+	req, err := http.NewRequest("GET", w.api+"/v1/proxies"+query, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
 	var list struct{ Proxies []proxyItem }
-	if status := w.call("GET", "/v1/proxies"+query, "", &list); status != http.StatusOK {
-		w.t.Fatalf("GET /v1/proxies answered %d", status)
+	if err := json.NewDecoder(res.Body).Decode(&list); err != nil || res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET /v1/proxies answered %d (%w)", res.StatusCode, err)
 	}
 	found := map[string]proxyItem{}
 	for _, p := range list.Proxies {
 		found[p.Cluster+"/"+p.Name] = p
 	}
-	return found
+	return found, nil
 }
 
 type proxyItem struct {
@@ -373,6 +342,7 @@ type proxyItem struct {
 	Port                                       int
 	Healthy                                    bool
 	ActiveLeases                               int
+	Attributes                                 map[string]string
 }
 
 type leaseReply struct {
@@ -380,22 +350,4 @@ type leaseReply struct {
 	Proxy          proxyItem
 	Considered     int
 	Unhealthy      int
-}
-
-// syncBuffer may be written and read by several goroutines.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

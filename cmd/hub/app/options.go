@@ -29,6 +29,13 @@ type Options struct {
 	// kube-system namespace.
 	HubID string
 
+	// LocalSpoke is the name under which the hub's own cluster is registered as
+	// a spoke; empty: it is not.
+	LocalSpoke string
+	// AllowInsecureSpokes takes kubeconfigs with insecure-skip-tls-verify,
+	// AllowSpokeProxyURL those with proxy-url.
+	AllowInsecureSpokes, AllowSpokeProxyURL bool
+
 	APIAddress, MetricsAddress, ProbeAddress string
 	// APIToken is what crawlers authenticate with; empty: no authentication.
 	APIToken string
@@ -56,6 +63,9 @@ func Parse(args []string, getenv func(string) string) (Options, error) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "path of a kubeconfig of the hub's own cluster; not needed inside it")
 	fs.StringVar(&o.Namespace, "namespace", "proxy-operator-system", "namespace of the kubeconfig Secrets and the Spokes")
 	fs.StringVar(&o.HubID, "hub-id", "", "id that marks what is this hub's; default: the UID of the hub cluster's kube-system namespace")
+	fs.StringVar(&o.LocalSpoke, "local-spoke", "", "also register the hub's own cluster, under this name")
+	fs.BoolVar(&o.AllowInsecureSpokes, "allow-insecure-spokes", false, "take kubeconfigs with insecure-skip-tls-verify, whose servers are not verified")
+	fs.BoolVar(&o.AllowSpokeProxyURL, "allow-spoke-proxy-url", false, "take kubeconfigs with proxy-url, through whose proxy the hub then reaches the spoke")
 	fs.StringVar(&o.APIAddress, "api-bind-address", ":8080", "host:port of the crawlers' API")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", ":9090", "host:port of /metrics")
 	fs.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "host:port of the hub's own /healthz and /readyz")
@@ -99,6 +109,8 @@ func (o *Options) validate() error {
 	check(len(validation.IsDNS1123Label(o.Namespace)) == 0, "--namespace %q is no namespace's name", o.Namespace)
 	check(o.HubID == "" || len(validation.IsValidLabelValue(o.HubID)) == 0,
 		"--hub-id %q is no label value: use at most 63 letters, digits, '-', '_' and '.'", o.HubID)
+	check(o.LocalSpoke == "" || len(validation.IsDNS1123Label(o.LocalSpoke)) == 0,
+		"--local-spoke %q is no spoke's name: use at most 63 lower-case letters, digits and '-', with no '-' at either end", o.LocalSpoke)
 	for _, a := range []struct{ name, value string }{
 		{"--api-bind-address", o.APIAddress}, {"--metrics-bind-address", o.MetricsAddress}, {"--health-probe-bind-address", o.ProbeAddress},
 	} {

@@ -24,7 +24,8 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	}
 	if o.Namespace != "proxy-operator-system" || o.APIAddress != ":8080" || o.MetricsAddress != ":9090" || o.ProbeAddress != ":8081" ||
 		o.MaxConcurrentReconciles != 16 || o.HealthMaxInFlight != 4096 || o.HealthURL != "https://www.gstatic.com/generate_204" ||
-		o.LeaseDefaultTTL != 5*time.Minute || o.LeaseMaxTTL != 24*time.Hour || o.LeaseCooldownWindow != 10*time.Minute || o.APIToken != "t" || o.HubID != "" {
+		o.LeaseDefaultTTL != 5*time.Minute || o.LeaseMaxTTL != 24*time.Hour || o.LeaseCooldownWindow != 10*time.Minute || o.APIToken != "t" || o.HubID != "" ||
+		o.LocalSpoke != "" || o.AllowInsecureSpokes || o.AllowSpokeProxyURL {
 		t.Errorf("defaults %+v", o)
 	}
 }
@@ -43,6 +44,13 @@ func TestABadValueIsOneLineThatNamesIt(t *testing.T) {
 		{[]string{"stray"}, []string{"stray"}},
 		{[]string{"--namespace=Not_A_Name"}, []string{"--namespace", "Not_A_Name"}},
 		{[]string{"--hub-id=a/b"}, []string{"--hub-id"}},
+		{[]string{"--local-spoke=Home"}, []string{"--local-spoke", `"Home"`, "lower-case"}},
+		{[]string{"--local-spoke=home.example"}, []string{"--local-spoke", "home.example"}},
+		{[]string{"--local-spoke=home-"}, []string{"--local-spoke", "either end"}},
+		{[]string{"--local-spoke=a\nb"}, []string{"--local-spoke", `a\nb`}},
+		{[]string{"--local-spoke=" + strings.Repeat("a", 64)}, []string{"--local-spoke", "63"}},
+		{[]string{"--allow-insecure-spokes=maybe"}, []string{"allow-insecure-spokes", "maybe"}},
+		{[]string{"--allow-spoke-proxy-url", "false"}, []string{"unexpected argument", "false"}},
 		{[]string{"--api-bind-address=8080"}, []string{"--api-bind-address", "host:port"}},
 		{[]string{"--api-bind-address=127.0.0.1:99999"}, []string{"--api-bind-address", "65535"}},
 		{[]string{"--metrics-bind-address=127.0.0.1:nope"}, []string{"--metrics-bind-address", "nope"}},
@@ -72,6 +80,27 @@ func TestABadValueIsOneLineThatNamesIt(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestWhatSpokesMayBeIsAsTheFlagsSay(t *testing.T) {
+	longest := strings.Repeat("a", 63)
+	for _, tc := range []struct {
+		args            []string
+		local           string
+		insecure, proxy bool
+	}{
+		{[]string{"--local-spoke=home"}, "home", false, false},
+		{[]string{"--local-spoke", longest}, longest, false, false},
+		{[]string{"--local-spoke="}, "", false, false},
+		{[]string{"--allow-insecure-spokes"}, "", true, false},
+		{[]string{"--allow-spoke-proxy-url"}, "", false, true},
+		{[]string{"--allow-insecure-spokes=false", "--allow-spoke-proxy-url=true"}, "", false, true},
+	} {
+		o, err := Parse(tc.args, none)
+		if err != nil || o.LocalSpoke != tc.local || o.AllowInsecureSpokes != tc.insecure || o.AllowSpokeProxyURL != tc.proxy {
+			t.Errorf("%v: local %q, insecure %v, proxy %v, %v", tc.args, o.LocalSpoke, o.AllowInsecureSpokes, o.AllowSpokeProxyURL, err)
+		}
 	}
 }
 

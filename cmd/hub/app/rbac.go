@@ -6,4 +6,5 @@ package app
 // +kubebuilder:rbac:namespace=proxy-operator-system,groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:namespace=proxy-operator-system,groups=crawl.proxyfleet.dev,resources=spokes,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:namespace=proxy-operator-system,groups=crawl.proxyfleet.dev,resources=spokes/status,verbs=patch
+// +kubebuilder:rbac:namespace=proxy-operator-system,groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get

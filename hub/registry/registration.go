@@ -1,0 +1,131 @@
+package registry
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/spoke/kubeconfig"
+)
+
+// registration is what an admin says about a spoke, and what is known of it
+// from before.
+type registration struct {
+	// secret is the UID of the Secret, created when it came into being.
+	secret  string
+	created time.Time
+	// kubeconfig is the Secret's; nil with local.
+	kubeconfig []byte
+	// local leads to the hub's own cluster; nil for a Secret.
+	local *rest.Config
+	// namespaces is the annotation that limits the spoke; nil: none.
+	namespaces *string
+	// accept is the annotation with the identity that may take the place of the
+	// one that is pinned.
+	accept string
+	// pinned is the identity that the Spoke shows.
+	pinned string
+	// shadowed says that a Secret has the local spoke's name.
+	shadowed bool
+}
+
+// key is equal for registrations that lead to the same credential.
+func (r registration) key() string {
+	if r.local != nil {
+		return "local"
+	}
+	namespaces := "-"
+	if r.namespaces != nil {
+		namespaces = "=" + *r.namespaces
+	}
+	return hashOf(r.kubeconfig) + namespaces
+}
+
+func hashOf(kubeconfig []byte) string {
+	sum := sha256.Sum256(kubeconfig)
+	return hex.EncodeToString(sum[:])
+}
+
+// vet turns a registration into a credential, or says all that is wrong with it.
+func vet(name string, r registration, allowed kubeconfig.Options) (*credential, error) {
+	if r.local != nil {
+		return &credential{config: r.local, key: r.key()}, nil
+	}
+	if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+		return nil, &kubeconfig.Refusal{Reasons: []string{
+			"the Secret's name cannot be a spoke's name: use at most 63 lower-case letters, digits and '-', with a letter or digit at each end"}}
+	}
+	refusal := &kubeconfig.Refusal{}
+	config, err := kubeconfig.Vet(r.kubeconfig, allowed)
+	if err != nil && !errors.As(err, &refusal) {
+		return nil, err
+	}
+	namespaces, wrong := splitNamespaces(r.namespaces)
+	refusal.Reasons = append(refusal.Reasons, wrong...)
+	if len(refusal.Reasons) > 0 {
+		return nil, refusal
+	}
+	return &credential{config: config, hash: hashOf(r.kubeconfig), key: r.key(), namespaces: namespaces}, nil
+}
+
+// maxNamespaces bounds the annotation: each costs a watch, and reviews.
+const maxNamespaces = 100
+
+// splitNamespaces reads the annotation; nil says that there is none.
+func splitNamespaces(annotation *string) (namespaces, wrong []string) {
+	if annotation == nil {
+		return nil, nil
+	}
+	for name := range strings.SplitSeq(*annotation, ",") {
+		name = strings.TrimSpace(name)
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			return nil, []string{"annotation " + v1alpha1.AnnotationNamespaces + " is not a list of namespaces: separate their names by commas, or remove it for all namespaces"}
+		}
+		namespaces = append(namespaces, name)
+	}
+	slices.Sort(namespaces)
+	namespaces = slices.Compact(namespaces)
+	if len(namespaces) > maxNamespaces {
+		return nil, []string{"annotation " + v1alpha1.AnnotationNamespaces + " lists more than 100 namespaces: list fewer, or remove it for all namespaces"}
+	}
+	return namespaces, nil
+}
+
+// offer hands a registration to the spoke. One that is refused replaces none
+// that serves.
+func (s *spoke) offer(r registration) {
+	key := r.key()
+	s.mu.Lock()
+	known := s.offered == key && s.accept == r.accept && s.state.Shadowed == r.shadowed
+	s.mu.Unlock()
+	if known {
+		return
+	}
+	cred, err := vet(s.name, r, s.registry.Allowed)
+	s.update(func(st *State) {
+		same := s.offered == key
+		s.offered, s.accept, st.Shadowed = key, r.accept, r.shadowed
+		switch {
+		case same: // a word of the admin about it
+		case err != nil:
+			s.want, s.settled = s.serves, true
+			st.offered(hashOf(r.kubeconfig), "")
+			st.refused(explain(err))
+		case s.serves != nil && s.serves.key == key: // taken back
+			s.want = s.serves
+			st.offered(s.serves.hash, s.serves.config.Host)
+			st.accepted()
+		default:
+			s.want = cred
+			st.offered(cred.hash, cred.config.Host)
+		}
+	})
+	poke(s.changed)
+}

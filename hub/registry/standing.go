@@ -1,0 +1,204 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+// standing is a spoke as the controllers know it: engaged once, whatever
+// connections come and go behind it. What they hear of is carried over to the
+// next connection, so a rotation needs no second engagement, of which
+// multicluster-runtime keeps a goroutine for the life of the process.
+type standing struct {
+	mu        sync.Mutex
+	conn      *connection
+	listeners []*listener
+}
+
+// listener is a handler and where it is registered now.
+type listener struct {
+	kind    client.Object
+	handler toolscache.ResourceEventHandler
+	options toolscache.HandlerOptions
+
+	mu       sync.Mutex
+	informer cache.Informer
+	handle   toolscache.ResourceEventHandlerRegistration
+}
+
+var (
+	_ cluster.Cluster                             = (*standing)(nil)
+	_ cache.Informer                              = (*standingInformer)(nil)
+	_ toolscache.ResourceEventHandlerRegistration = (*listener)(nil)
+)
+
+func (s *standing) current() *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn
+}
+
+// swap lets every listener hear of next, starting with all that next has
+// listed, and no more of the connection before it.
+func (s *standing) swap(next *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = next
+	var failed []error
+	for _, l := range s.listeners {
+		failed = append(failed, l.listen(next))
+	}
+	return errors.Join(failed...)
+}
+
+// listen registers with conn, and then takes the registration before it back.
+func (l *listener) listen(conn *connection) error {
+	informer, err := conn.informer(l.kind)
+	if err != nil {
+		return err
+	}
+	handle, err := informer.AddEventHandlerWithOptions(l.handler, l.options)
+	if err != nil {
+		return fmt.Errorf("listen to the spoke: %w", err)
+	}
+	l.mu.Lock()
+	oldInformer, oldHandle := l.informer, l.handle
+	l.informer, l.handle = informer, handle
+	l.mu.Unlock()
+	if oldInformer != nil {
+		_ = oldInformer.RemoveEventHandler(oldHandle) // it is about to be stopped anyway
+	}
+	return nil
+}
+
+func (l *listener) present() (cache.Informer, toolscache.ResourceEventHandlerRegistration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.informer, l.handle
+}
+
+// HasSynced implements ResourceEventHandlerRegistration.
+func (l *listener) HasSynced() bool {
+	_, handle := l.present()
+	return handle.HasSynced()
+}
+
+// HasSyncedChecker implements ResourceEventHandlerRegistration.
+func (l *listener) HasSyncedChecker() toolscache.DoneChecker {
+	_, handle := l.present()
+	return handle.HasSyncedChecker()
+}
+
+// GetCache implements cluster.Cluster.
+func (s *standing) GetCache() cache.Cache {
+	return &standingCache{Cache: s.current().cluster.GetCache(), standing: s}
+}
+
+// The rest of cluster.Cluster is that of the present connection.
+
+func (s *standing) GetHTTPClient() *http.Client { return s.current().cluster.GetHTTPClient() }
+func (s *standing) GetConfig() *rest.Config     { return s.current().cluster.GetConfig() }
+func (s *standing) GetScheme() *runtime.Scheme  { return s.current().cluster.GetScheme() }
+func (s *standing) GetClient() client.Client    { return s.current().cluster.GetClient() }
+func (s *standing) GetFieldIndexer() client.FieldIndexer {
+	return s.current().cluster.GetFieldIndexer()
+}
+func (s *standing) GetRESTMapper() meta.RESTMapper { return s.current().cluster.GetRESTMapper() }
+func (s *standing) GetAPIReader() client.Reader    { return s.current().cluster.GetAPIReader() }
+func (s *standing) GetEventRecorder(name string) events.EventRecorder {
+	return s.current().cluster.GetEventRecorder(name)
+}
+func (s *standing) GetEventRecorderFor(name string) record.EventRecorder {
+	return s.current().cluster.GetEventRecorderFor(name) //nolint:staticcheck // the interface has it
+}
+
+// Start implements cluster.Cluster. A connection starts itself.
+func (s *standing) Start(context.Context) error {
+	return errors.New("a spoke is started by its registry")
+}
+
+// standingCache is the present connection's cache, with informers that stay.
+type standingCache struct {
+	cache.Cache
+	standing *standing
+}
+
+func (c *standingCache) GetInformer(_ context.Context, kind client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	informer, err := c.standing.current().informer(kind)
+	if err != nil {
+		return nil, err
+	}
+	return &standingInformer{Informer: informer, standing: c.standing, kind: kind}, nil
+}
+
+func (c *standingCache) GetInformerForKind(_ context.Context, kind schema.GroupVersionKind, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	return nil, fmt.Errorf("informers of a spoke are asked for by object, not by kind %s", kind)
+}
+
+// standingInformer adds handlers that outlive the informer behind it.
+type standingInformer struct {
+	cache.Informer
+	standing *standing
+	kind     client.Object
+}
+
+func (i *standingInformer) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandlerWithOptions(handler, toolscache.HandlerOptions{})
+}
+
+func (i *standingInformer) AddEventHandlerWithResyncPeriod(handler toolscache.ResourceEventHandler, period time.Duration) (toolscache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandlerWithOptions(handler, toolscache.HandlerOptions{ResyncPeriod: &period})
+}
+
+func (i *standingInformer) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, options toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	s := i.standing
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &listener{kind: i.kind, handler: handler, options: options}
+	if err := l.listen(s.conn); err != nil {
+		return nil, err
+	}
+	s.listeners = append(s.listeners, l)
+	return l, nil
+}
+
+func (i *standingInformer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegistration) error {
+	s := i.standing
+	s.mu.Lock()
+	s.listeners = slices.DeleteFunc(s.listeners, func(l *listener) bool { return l == handle })
+	s.mu.Unlock()
+	l, ours := handle.(*listener)
+	if !ours {
+		return fmt.Errorf("the handle is not one of this informer")
+	}
+	informer, inner := l.present()
+	return informer.RemoveEventHandler(inner)
+}
+
+// informed are the kinds whose informers a connection syncs before it is used.
+// A controller that asks for another would wait for it with the library's lock
+// held, and with it every spoke; so it is refused.
+func informed() []client.Object { return []client.Object{&v1alpha1.Proxy{}} }
+
+func isInformed(kind client.Object) bool {
+	return slices.ContainsFunc(informed(), func(o client.Object) bool { return reflect.TypeOf(o) == reflect.TypeOf(kind) })
+}
