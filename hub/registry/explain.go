@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/url"
 	"syscall"
@@ -56,9 +57,19 @@ func explainRequest(err error) (reason, message string) {
 		return v1alpha1.ReasonUnreachable, "the connection is refused: " + inner(err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return v1alpha1.ReasonUnreachable, "no usable answer comes in time"
-	default:
+	case isOfTheConnection(err), errors.As(err, new(apierrors.APIStatus)):
 		return v1alpha1.ReasonUnreachable, inner(err)
+	default:
+		// An answer that makes no sense: the library's words would quote it.
+		return v1alpha1.ReasonUnreachable, errNotKubernetes.message
 	}
+}
+
+// isOfTheConnection tells what happened under way from what was answered.
+func isOfTheConnection(err error) bool {
+	var request *url.Error
+	var operation *net.OpError
+	return errors.As(err, &request) || errors.As(err, &operation) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // inner leaves the verb and URL out, which the Spoke shows already, and the

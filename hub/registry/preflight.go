@@ -27,9 +27,7 @@ type preflightError struct{ reason, message string }
 
 func (e *preflightError) Error() string { return e.message }
 
-func notKubernetes() error {
-	return &preflightError{v1alpha1.ReasonUnreachable, "the server does not answer as a Kubernetes API server"}
-}
+var errNotKubernetes = &preflightError{v1alpha1.ReasonUnreachable, "the server does not answer as a Kubernetes API server"}
 
 // preflight finds out, in bounded requests, whether this cluster can be worked
 // with, and which it is: reachable, every right, identity, CRD, one list.
@@ -84,7 +82,7 @@ func (c *connection) version(ctx context.Context) (string, error) {
 	}
 	var v version.Info
 	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
-		return "", notKubernetes()
+		return "", errNotKubernetes
 	}
 	return v.GitVersion, nil
 }
@@ -97,7 +95,7 @@ func (c *connection) contact(ctx context.Context) (clusterUID string, err error)
 		return "", err
 	}
 	if system.UID == "" {
-		return "", notKubernetes()
+		return "", errNotKubernetes
 	}
 	return string(system.UID), nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/apiserver"
 )
 
 func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
@@ -27,9 +28,17 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mute.Close() })
-	with := func(path string, a answer) []byte {
-		return kubeconfigOf(t, standIn(t, good(answers{path: a})), true)
+	standIn := apiserver.Start(t)
+	with := func(name, path string, a apiserver.Answer) []byte {
+		c := standIn.Cluster(name)
+		c.Answer(path, a)
+		return c.Kubeconfig(theToken)
 	}
+	oldCRD, noPods, muteWatches := standIn.Cluster("old-crd"), standIn.Cluster("no-pods"), standIn.Cluster("mute-watches")
+	oldCRD.SetCRD("0", true)
+	noPods.Deny("create", "pods")
+	noPods.Deny("patch", "proxies/status")
+	muteWatches.MuteWatches(true)
 	// Gateways that refuse a request like to show it.
 	echo := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "blocked: "+r.Header.Get("Authorization"), http.StatusForbidden)
@@ -67,32 +76,36 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 	}{
 		{"closed", kubeconfigOf(t, closed, true), v1alpha1.ReasonUnreachable, "refused"},
 		{"mute", kubeconfigTo(t, "https://"+mute.Addr().String(), nil), v1alpha1.ReasonUnreachable, "in time"},
-		{"hangs", kubeconfigOf(t, standIn(t, answers{}), true), v1alpha1.ReasonUnreachable, "in time"},
-		{"stranger", kubeconfigOf(t, standIn(t, good(nil)), false), v1alpha1.ReasonUnreachable, "certificate"},
-		{"not-kubernetes", with("/version", ok("<html>hello</html>")), v1alpha1.ReasonUnreachable, "does not answer as a Kubernetes API server"},
-		{"expired", with("/version", status(401, "Unauthorized", "Unauthorized")), v1alpha1.ReasonUnauthorized, "credential"},
-		{"no-identity", with("/api/v1/namespaces/kube-system", status(403, "Forbidden", `namespaces "kube-system" is forbidden: cannot get`)), v1alpha1.ReasonForbidden, "namespaces"},
-		{"no-crd", with(crdPath, status(404, "NotFound", "not found")), v1alpha1.ReasonCRDMissing, "config/crd"},
-		{"old-crd", with(crdPath, ok(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"proxies.crawl.proxyfleet.dev"}}`)), v1alpha1.ReasonCRDOutdated, "schema version 0"},
-		{"no-list", with(proxiesPath, status(403, "Forbidden", "proxies is forbidden: cannot list")), v1alpha1.ReasonForbidden, "cannot list"},
+		{"hangs", with("hangs", apiserver.VersionPath, apiserver.Answer{Hang: true}), v1alpha1.ReasonUnreachable, "in time"},
+		{"stranger", kubeconfigTo(t, standIn.Cluster("stranger").URL(), nil), v1alpha1.ReasonUnreachable, "certificate"},
+		{"not-kubernetes", with("not-kubernetes", apiserver.VersionPath, apiserver.Answer{Body: "<html>hello</html>"}), v1alpha1.ReasonUnreachable, "does not answer as a Kubernetes API server"},
+		{"expired", with("expired", apiserver.VersionPath, apiserver.Status(401, "Unauthorized", "Unauthorized")), v1alpha1.ReasonUnauthorized, "credential"},
+		{"no-identity", with("no-identity", apiserver.KubeSystemPath, apiserver.Status(403, "Forbidden", `namespaces "kube-system" is forbidden: cannot get`)), v1alpha1.ReasonForbidden, "namespaces"},
+		{"no-crd", with("no-crd", apiserver.CRDPath, apiserver.Status(404, "NotFound", "not found")), v1alpha1.ReasonCRDMissing, "config/crd"},
+		{"old-crd", oldCRD.Kubeconfig(theToken), v1alpha1.ReasonCRDOutdated, "schema version 0"},
+		{"no-pods", noPods.Kubeconfig(theToken), v1alpha1.ReasonForbidden, "create pods; patch proxies.crawl.proxyfleet.dev/status"},
+		{"no-reviews", with("no-reviews", apiserver.AccessReviewsPath, apiserver.Status(403, "Forbidden", "selfsubjectaccessreviews is forbidden")), v1alpha1.ReasonForbidden, "selfsubjectaccessreviews"},
+		{"nobody", with("nobody", apiserver.KubeSystemPath, apiserver.Answer{Body: `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"}`}), v1alpha1.ReasonUnreachable, "does not answer as a Kubernetes API server"},
+		{"parrot", with("parrot", apiserver.KubeSystemPath, apiserver.Answer{Body: `{"you-are":"` + theToken + `"}`}), v1alpha1.ReasonUnreachable, "does not answer as a Kubernetes API server"},
+		{"no-list", with("no-list", apiserver.ProxiesPath, apiserver.Status(403, "Forbidden", "proxies is forbidden: cannot list")), v1alpha1.ReasonForbidden, "cannot list"},
 		// Some tunnels hold back the bookmark that the informer waits for.
-		{"mute-watches", with("mute watches", answer{}), v1alpha1.ReasonUnreachable, "hold back watches"},
+		{"mute-watches", muteWatches.Kubeconfig(theToken), v1alpha1.ReasonUnreachable, "hold back watches"},
 		{"echo", kubeconfigOf(t, echo, true), v1alpha1.ReasonForbidden, "not said as a Kubernetes API server would"},
-		{"traitor", with("/version", status(403, "Forbidden", "you are the-token")), v1alpha1.ReasonForbidden, "not said as"},
+		{"traitor", with("traitor", apiserver.VersionPath, apiserver.Status(403, "Forbidden", "you are the-token")), v1alpha1.ReasonForbidden, "not said as"},
 		{"redirect", kubeconfigOf(t, redirect, true), v1alpha1.ReasonUnreachable, "redirect"},
 		{"endless", kubeconfigOf(t, endless, true), v1alpha1.ReasonUnreachable, "longer than"},
 		{"bomb", kubeconfigOf(t, bomb, true), v1alpha1.ReasonUnreachable, "longer than"},
-		{"chatterbox", with("/version", status(403, "Forbidden", strings.Repeat("because ", 10_000))), v1alpha1.ReasonForbidden, ""},
+		{"chatterbox", with("chatterbox", apiserver.VersionPath, apiserver.Status(403, "Forbidden", strings.Repeat("because ", 10_000))), v1alpha1.ReasonForbidden, ""},
 		{"garbage", []byte("nonsense"), v1alpha1.ReasonKubeconfigInvalid, "not a kubeconfig"},
 	}
 	for _, b := range bad {
-		r.register(b.name, b.kubeconfig)
+		put(r, b.name, b.kubeconfig)
 	}
 	began := time.Now()
-	goodOne := r.register("good", kubeconfigOf(t, standIn(t, good(nil)), true))
+	goodOne := put(r, "good", standIn.Cluster("good").Kubeconfig(theToken))
 	st := until(t, goodOne, "connected", reason(v1alpha1.ReasonConnected))
 	t.Logf("the good spoke is connected after %s", time.Since(began).Round(time.Millisecond))
-	if !st.Ready || st.ClusterUID != "cluster-uid" || st.Version != "v1.36.3" {
+	if !st.Ready || st.ClusterUID != "uid-good" || st.Version != "v1.36.3" {
 		t.Errorf("state %+v", st)
 	}
 	for _, b := range bad {
@@ -101,7 +114,7 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 		if st.Ready || !strings.Contains(st.Message, b.message) {
 			t.Errorf("%s: %+v does not say %q", b.name, st, b.message)
 		}
-		if strings.Contains(st.Message, "the-token") {
+		if strings.Contains(st.Message, theToken) {
 			t.Errorf("%s shows the token: %s", b.name, st.Message)
 		}
 	}
@@ -113,17 +126,25 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 	if led.Load() != 0 {
 		t.Errorf("a redirect was followed %d times", led.Load())
 	}
-	if counts := r.Reasons(); counts[v1alpha1.ReasonConnected] != 1 || counts[v1alpha1.ReasonUnreachable] != 9 {
+	if counts := r.Reasons(); counts[v1alpha1.ReasonConnected] != 1 || counts[v1alpha1.ReasonUnreachable] != 11 {
 		t.Errorf("counted %v", counts)
 	}
 }
 
+// hanging is the kubeconfig of a server that takes requests and answers none.
+func hanging(t *testing.T) []byte {
+	t.Helper()
+	c := apiserver.Start(t).Cluster("hangs")
+	c.Answer(apiserver.VersionPath, apiserver.Answer{Hang: true})
+	return c.Kubeconfig(theToken)
+}
+
 func TestOneClusterUnderTwoNamesIsEngagedOnce(t *testing.T) {
 	r, e := started(t)
-	raw := kubeconfigOf(t, standIn(t, good(nil)), true)
-	first := r.register("first", raw)
+	raw := apiserver.Start(t).Cluster("good").Kubeconfig(theToken)
+	first := put(r, "first", raw)
 	until(t, first, "connected", reason(v1alpha1.ReasonConnected))
-	second := r.register("second", raw)
+	second := put(r, "second", raw)
 	st := until(t, second, "refused", reason(v1alpha1.ReasonDuplicateCluster))
 	if st.Ready || !strings.Contains(st.Message, "spoke first") || !first.State().Ready {
 		t.Errorf("%+v", st)
@@ -139,15 +160,15 @@ func TestOneClusterUnderTwoNamesIsEngagedOnce(t *testing.T) {
 
 func TestAKubeconfigThatIsNoLongerInTheSecretIsNotTaken(t *testing.T) {
 	r, _ := started(t)
-	s := r.register("x", kubeconfigOf(t, standIn(t, good(nil)), true))
+	s := put(r, "x", apiserver.Start(t).Cluster("good").Kubeconfig(theToken))
 	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
 	serving := s.State().Server
 	// Offered, not there yet, and replaced by a typo before it comes up.
 	late := httptest.NewUnstartedServer(nil)
 	t.Cleanup(late.Close)
-	r.register("x", kubeconfigTo(t, "https://"+late.Listener.Addr().String(), nil))
+	put(r, "x", kubeconfigTo(t, "https://"+late.Listener.Addr().String(), nil))
 	until(t, s, "refused", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonUnreachable })
-	r.register("x", []byte("typo"))
+	put(r, "x", []byte("typo"))
 	st := until(t, s, "refused for the typo", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonKubeconfigInvalid })
 	if !st.Ready || st.Server != serving {
 		t.Errorf("the one before it does not serve on: %+v", st)
@@ -161,9 +182,9 @@ func TestAGoodKubeconfigIsNeverTakenForARefusedOne(t *testing.T) {
 	r := New(Options{Fleet: fleet.New(), Recorder: forgetful{}, Log: logr.Discard()})
 	raw := kubeconfigTo(t, "https://127.0.0.1:1", nil)
 	for range 200 {
-		s := newSpoke("x", r)
+		s := newSpoke("x", registration{}, r)
 		offered := make(chan struct{})
-		go func() { s.offer(raw); close(offered) }()
+		go func() { s.offer(registration{kubeconfig: raw}); close(offered) }()
 		for waiting := true; waiting; {
 			select {
 			case <-offered:
@@ -188,9 +209,9 @@ func TestAStartingHubWaitsForTheSpokesItKnowsOf(t *testing.T) {
 	if !waiting() {
 		t.Error("settled although none has been looked at")
 	}
-	until(t, r.register("good", kubeconfigOf(t, standIn(t, good(nil)), true)), "connected", reason(v1alpha1.ReasonConnected))
-	r.register("garbage", []byte("nonsense"))
-	r.register("hangs", kubeconfigOf(t, standIn(t, answers{}), true))
+	until(t, put(r, "good", apiserver.Start(t).Cluster("good").Kubeconfig(theToken)), "connected", reason(v1alpha1.ReasonConnected))
+	put(r, "garbage", []byte("nonsense"))
+	put(r, "hangs", hanging(t))
 	if !waiting() {
 		t.Error("settled although one has neither been connected nor refused")
 	}
@@ -202,8 +223,8 @@ func TestAStartingHubWaitsForTheSpokesItKnowsOf(t *testing.T) {
 
 func TestARemovedSpokeIsForgottenEvenWhileItConnects(t *testing.T) {
 	r, e := started(t)
-	r.register("hangs", kubeconfigOf(t, standIn(t, answers{}), true))
-	s := r.register("good", kubeconfigOf(t, standIn(t, good(nil)), true))
+	put(r, "hangs", hanging(t))
+	s := put(r, "good", apiserver.Start(t).Cluster("good").Kubeconfig(theToken))
 	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
 	began := time.Now()
 	r.deregister("hangs")
@@ -229,7 +250,7 @@ func TestAFailedEngagementIsTriedAgain(t *testing.T) {
 	e.mu.Lock()
 	e.fail = errors.New("no room")
 	e.mu.Unlock()
-	s := r.register("good", kubeconfigOf(t, standIn(t, good(nil)), true))
+	s := put(r, "good", apiserver.Start(t).Cluster("good").Kubeconfig(theToken))
 	until(t, s, "refused", func(st State) bool { return strings.Contains(st.Message, "no room") })
 	e.mu.Lock()
 	e.fail = nil
@@ -241,16 +262,16 @@ func TestOnlyTheConnectionThatIsPresentFeedsTheFleet(t *testing.T) {
 	f := fleet.New()
 	old, present := &connection{}, &connection{}
 	g := gate{current: present}
-	put := func(from *connection, name string) {
+	hear := func(from *connection, name string) {
 		g.pass(from, func() { f.Upsert(fleet.Proxy{Key: fleet.Key{Cluster: "eu", Name: name}, UID: name}) })
 	}
-	put(present, "a")
-	put(old, "late")
+	hear(present, "a")
+	hear(old, "late")
 	if all := f.All(); len(all) != 1 || all[0].Name != "a" {
 		t.Errorf("the fleet has %d Proxies, want the present connection's alone", len(all))
 	}
 	g.shut(func() { f.Retain("eu", nil) })
-	put(present, "later")
+	hear(present, "later")
 	if n := len(f.All()); n != 0 {
 		t.Errorf("%d Proxies came back after the end", n)
 	}

@@ -197,6 +197,7 @@ func (s *spoke) take(ctx context.Context, next *connection) error {
 		s.leave() // the cluster before it, with all its Proxies, is not this spoke any more
 	}
 	if err := s.engage(ctx, next); err != nil {
+		err = &preflightError{v1alpha1.ReasonUnreachable, "the hub cannot work with the connection: " + err.Error()}
 		s.update(func(st *State) {
 			s.serves = nil
 			st.closed(explain(err))

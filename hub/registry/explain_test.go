@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+func TestExplain(t *testing.T) {
+	here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 54321}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6443}
+	for _, tc := range []struct {
+		name         string
+		err          error
+		reason, says string
+		never        string
+	}{
+		{"the hub's own port is another each time", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: &net.OpError{Op: "read", Net: "tcp", Source: here, Addr: there, Err: errors.New("reset by peer")}},
+			v1alpha1.ReasonUnreachable, "10.0.0.1:6443: reset by peer", "54321"},
+		{"cut off", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: io.EOF}, v1alpha1.ReasonUnreachable, "EOF", "https://"},
+		{"an API server that is starting", apierrors.NewServiceUnavailable("not yet"), v1alpha1.ReasonUnreachable, "not yet", ""},
+		{"a right", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")), v1alpha1.ReasonForbidden, "pods", ""},
+		{"what a decoder quotes", fmt.Errorf("Object 'Kind' is missing in %q", theToken), v1alpha1.ReasonUnreachable, "does not answer as", theToken},
+		{"another cluster", &url.Error{Err: &identityError{"a", "b"}}, v1alpha1.ReasonIdentityChanged, v1alpha1.AnnotationAcceptIdentity + "=b", ""},
+		{"the end of the registration", &url.Error{Err: errSevered}, v1alpha1.ReasonUnreachable, "not registered any more", ""},
+	} {
+		reason, message := explain(tc.err)
+		if reason != tc.reason || !strings.Contains(message, tc.says) || tc.never != "" && strings.Contains(message, tc.never) {
+			t.Errorf("%s: %s, %q", tc.name, reason, message)
+		}
+	}
+}
+
+func TestSplitNamespaces(t *testing.T) {
+	text := func(s string) *string { return &s }
+	for _, tc := range []struct {
+		annotation *string
+		want       string
+		wrong      bool
+	}{
+		{nil, "[]", false}, {text("a"), "[a]", false}, {text("b, a ,b"), "[a b]", false},
+		{text(""), "[]", true}, {text("a,"), "[]", true}, {text("A"), "[]", true}, {text("*"), "[]", true},
+		{text(strings.Repeat("n,", 101) + "n"), "[n]", false},
+	} {
+		got, wrong := splitNamespaces(tc.annotation)
+		if fmt.Sprint(got) != tc.want || len(wrong) > 0 != tc.wrong {
+			t.Errorf("%v: %v, %v", tc.annotation, got, wrong)
+		}
+	}
+	var many []string
+	for i := range maxNamespaces + 1 {
+		many = append(many, fmt.Sprintf("n%d", i))
+	}
+	if _, wrong := splitNamespaces(text(strings.Join(many, ","))); len(wrong) == 0 {
+		t.Error("more than can be watched are taken")
+	}
+}
+
+func TestTheRightsThatAreReviewedAreThoseOfTheRoles(t *testing.T) {
+	has := func(namespaces []string, namespace, verb, resource, subresource string) bool {
+		for _, r := range rightsFor(namespaces) {
+			if r.Namespace == namespace && r.Verb == verb && r.Resource == resource && r.Subresource == subresource {
+				return true
+			}
+		}
+		return false
+	}
+	if !has(nil, "", "patch", "proxies", "status") || !has(nil, "", "create", "pods", "") || !has(nil, "", "get", "namespaces", "") {
+		t.Errorf("rights %v", rightsFor(nil))
+	}
+	if has([]string{"a", "b"}, "", "create", "pods", "") || !has([]string{"a", "b"}, "b", "create", "pods", "") || !has([]string{"a"}, "", "get", "namespaces", "") {
+		t.Errorf("rights in namespaces %v", rightsFor([]string{"a", "b"}))
+	}
+}

@@ -1,0 +1,40 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+func TestTransitions(t *testing.T) {
+	is := func(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason}
+	}
+	ready := func(status metav1.ConditionStatus, reason string) metav1.Condition { return is("Ready", status, reason) }
+	accepted := func(status metav1.ConditionStatus, reason string) metav1.Condition {
+		return is(v1alpha1.ConditionCredentialAccepted, status, reason)
+	}
+	contested := is(v1alpha1.ConditionContested, "True", "MarkedByAnotherHub")
+	for _, tc := range []struct {
+		name          string
+		before, after []metav1.Condition
+		want          string
+	}{
+		{"a first look", nil, []metav1.Condition{ready("False", "Connecting")}, "[]"},
+		{"connected", []metav1.Condition{ready("False", "Connecting")}, []metav1.Condition{ready("True", "Connected"), accepted("True", "Accepted")}, "[{Normal Connected }]"},
+		{"nothing new", []metav1.Condition{ready("True", "Connected")}, []metav1.Condition{ready("True", "Connected")}, "[]"},
+		{"lost", []metav1.Condition{ready("True", "Connected")}, []metav1.Condition{ready("False", "Unreachable")}, "[{Warning Unreachable }]"},
+		{"lost otherwise", []metav1.Condition{ready("False", "Unreachable")}, []metav1.Condition{ready("False", "CRDMissing")}, "[{Warning CRDMissing }]"},
+		{"a bad change", []metav1.Condition{accepted("True", "Accepted")}, []metav1.Condition{accepted("False", "KubeconfigInvalid")}, "[{Warning KubeconfigInvalid }]"},
+		{"a good one after it", []metav1.Condition{accepted("False", "KubeconfigInvalid")}, []metav1.Condition{accepted("True", "Accepted")}, "[{Normal Accepted }]"},
+		{"contested", nil, []metav1.Condition{contested}, "[{Warning MarkedByAnotherHub }]"},
+		{"not any more", []metav1.Condition{contested}, nil, "[{Normal NotContested no Proxy here is marked by another hub any more}]"},
+	} {
+		if got := fmt.Sprint(transitions(tc.before, tc.after)); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}

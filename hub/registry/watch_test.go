@@ -1,0 +1,291 @@
+package registry
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/elazarl/goproxy"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/apiserver"
+)
+
+// often is an interval of contacts that a test can wait for.
+const often = 50 * time.Millisecond
+
+func proxyNamed(name string) *v1alpha1.Proxy {
+	return &v1alpha1.Proxy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "crawl", Name: name},
+		Spec:       v1alpha1.ProxySpec{Mode: v1alpha1.ModeExternal, Endpoint: &v1alpha1.Endpoint{Host: "192.0.2.1", Port: 3128}},
+	}
+}
+
+func (r *Registry) knows(name string) bool {
+	return r.Fleet.Get(fleet.Key{Cluster: "spoke", Namespace: "crawl", Name: name}) != nil
+}
+
+// connected is a registry with one spoke, which is connected to c.
+func connected(t *testing.T, c *apiserver.Cluster) (*Registry, *engagements, *spoke) {
+	t.Helper()
+	r, e := startedWith(t, often)
+	s := put(r, "spoke", c.Kubeconfig(theToken))
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	return r, e, s
+}
+
+func TestWhatGoesWrongWithAConnectedSpokeIsFoundAndComesBackByItself(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	c.Put(proxyNamed("a"))
+	r, _, s := connected(t, c)
+	for _, fault := range []struct {
+		reason, says string
+		begin, end   func()
+	}{
+		{v1alpha1.ReasonForbidden, "create pods", func() { c.Deny("create", "pods") }, func() { c.Allow("create", "pods") }},
+		{v1alpha1.ReasonCRDOutdated, "schema version 0", func() { c.SetCRD("0", true) }, func() { c.SetCRD("1", true) }},
+		{v1alpha1.ReasonCRDMissing, "config/crd", func() { c.Answer(apiserver.CRDPath, apiserver.Status(404, "NotFound", "x")) },
+			func() { c.Answer(apiserver.CRDPath, apiserver.Answer{}) }},
+		{v1alpha1.ReasonUnauthorized, "credential", func() { c.Answer(apiserver.KubeSystemPath, apiserver.Status(401, "Unauthorized", "x")) },
+			func() { c.Answer(apiserver.KubeSystemPath, apiserver.Answer{}) }},
+		{v1alpha1.ReasonIdentityChanged, "UID another instead of uid-c", func() { c.SetUID("another") }, func() { c.SetUID("uid-c") }},
+		{v1alpha1.ReasonUnreachable, "", func() { c.Unavailable(true) }, func() { c.Unavailable(false) }},
+	} {
+		fault.begin()
+		st := until(t, s, fault.reason, reason(fault.reason))
+		if st.Ready || !strings.Contains(st.Message, fault.says) || st.Since.IsZero() || r.Answers("spoke") {
+			t.Errorf("%s: %+v, reconciled: %v", fault.reason, st, r.Answers("spoke"))
+		}
+		if !r.knows("a") {
+			t.Errorf("%s took the Proxies away", fault.reason)
+		}
+		fault.end()
+		until(t, s, "back after "+fault.reason, reason(v1alpha1.ReasonConnected))
+		eventually(t, "reconciled again after "+fault.reason, func() bool { return r.Answers("spoke") }, func() any { return s.State() })
+	}
+}
+
+func TestWhatHappensWhileNobodyWatchesIsSeenAfterwards(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	c.Put(proxyNamed("stays"))
+	c.Put(proxyNamed("goes"))
+	r, _, _ := connected(t, c)
+	c.Unavailable(true)
+	eventually(t, "the broken watch is noticed", func() bool { return !r.Answers("spoke") }, func() any { return nil })
+	c.Remove("crawl", "goes")
+	c.Put(proxyNamed("comes"))
+	c.Unavailable(false)
+	eventually(t, "the fleet is what the spoke is", func() bool { return r.knows("comes") && !r.knows("goes") && r.knows("stays") },
+		func() any { return len(r.Fleet.All()) })
+}
+
+func TestWhatControllersListenToOutlivesConnections(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	r, e, s := connected(t, c)
+	ctx, cl := e.last()
+	informer, err := cl.GetCache().GetInformer(ctx, &v1alpha1.Proxy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var heard, unheard atomic.Int64
+	counting := func(n *atomic.Int64) toolscache.ResourceEventHandler {
+		return toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { n.Add(1) }}
+	}
+	handle, err := informer.AddEventHandlerWithResyncPeriod(counting(&heard), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := informer.AddEventHandler(counting(&unheard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := informer.RemoveEventHandler(removed); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		put(r, "spoke", c.Kubeconfig(fmt.Sprintf("token-%d", i)))
+		hash := s.State().Hash
+		until(t, s, "rotated", func(st State) bool { return s.serving().hash == hash && st.CredentialReason == "" })
+		before := heard.Load()
+		c.Put(proxyNamed(fmt.Sprintf("p-%d", i)))
+		eventually(t, "the new Proxy is heard of", func() bool { return heard.Load() > before }, func() any { return heard.Load() })
+	}
+	if !handle.HasSynced() || unheard.Load() != 0 {
+		t.Errorf("synced %v, %d heard by one that was removed", handle.HasSynced(), unheard.Load())
+	}
+	if n := e.count(); n != 1 {
+		t.Errorf("%d engagements, want one for all connections", n)
+	}
+	if err := informer.RemoveEventHandler(handle); err != nil {
+		t.Error(err)
+	}
+	if _, err := cl.GetCache().GetInformer(ctx, &corev1.Pod{}); err == nil {
+		t.Error("an informer that is not synced beforehand was handed out: it would hold all spokes up")
+	}
+	eventually(t, "one watch is left", func() bool { return c.Watches() == 1 }, func() any { return c.Watches() })
+}
+
+func (s *spoke) serving() *credential {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serves == nil {
+		return &credential{}
+	}
+	return s.serves
+}
+
+func TestNothingGoesToASpokeThatIsDeregistered(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	r, _, _ := connected(t, c)
+	cl, err := r.Get(t.Context(), "spoke")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.deregister("spoke")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "crawl", Name: "late"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
+	if err := cl.GetClient().Create(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "not registered any more") {
+		t.Errorf("a pass under way could still create a pod: %v", err)
+	}
+	for _, request := range c.Requests() {
+		if strings.HasPrefix(request, "POST /api/v1/namespaces/crawl/pods") {
+			t.Error("the pod was asked for")
+		}
+	}
+}
+
+func TestFailedAttemptsLeaveNothingBehind(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	o := options(t)
+	cred, err := vet("c", registration{kubeconfig: c.Kubeconfig(theToken)}, o.Allowed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempt := func(times int) {
+		for range times {
+			c.Deny("create", "pods")
+			if _, err := connect(t.Context(), cred, o, o.Log, nil); err == nil {
+				t.Fatal("connected without the rights")
+			}
+			c.Allow("create", "pods")
+			conn, err := connect(t.Context(), cred, o, o.Log, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.close()
+		}
+	}
+	attempt(3)
+	before := 0
+	eventually(t, "quiet", func() bool {
+		n := runtime.NumGoroutine()
+		quiet := n == before
+		before = n
+		return quiet && c.Watches() == 0
+	}, func() any { return before })
+	attempt(50)
+	eventually(t, "as before", func() bool { return c.Watches() == 0 && runtime.NumGoroutine() <= before+5 },
+		func() any { return fmt.Sprintf("%d goroutines, %d before", runtime.NumGoroutine(), before) })
+}
+
+func TestAFloodIsCutOff(t *testing.T) {
+	body := &bounded{ReadCloser: flood{}, most: 1 << 20, rate: 1 << 20, began: time.Now()}
+	read, buffer := 0, make([]byte, 64<<10)
+	for {
+		n, err := body.Read(buffer)
+		if read += n; err != nil {
+			break
+		}
+		if read > 1<<30 {
+			t.Fatal("it goes on")
+		}
+	}
+	if read < 1<<20 {
+		t.Errorf("cut off after %d bytes", read)
+	}
+}
+
+type flood struct{}
+
+func (flood) Read(p []byte) (int, error) { return len(p), nil }
+func (flood) Close() error               { return nil }
+
+func TestAnotherHubsMarksAreTold(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	marked := func(name, hub string) *v1alpha1.Proxy {
+		p := proxyNamed(name)
+		p.Annotations = map[string]string{v1alpha1.AnnotationHub: hub}
+		return p
+	}
+	c.Put(marked("mine", "this-hub"))
+	c.Put(marked("theirs", "that-hub"))
+	r, _, s := connected(t, c)
+	until(t, s, "contested", func(st State) bool { return st.Others == "that-hub" })
+	if !r.knows("mine") || r.knows("theirs") {
+		t.Error("the fleet has other Proxies than this hub's")
+	}
+	c.Put(marked("third", "not an id!"))
+	until(t, s, "contested by two", func(st State) bool { return st.Others == "one with an id that is none, that-hub" })
+	c.Remove("crawl", "third")
+	c.Put(marked("theirs", "this-hub"))
+	until(t, s, "not contested", func(st State) bool { return st.Others == "" })
+	eventually(t, "taken over", func() bool { return r.knows("theirs") }, func() any { return nil })
+}
+
+func TestAnotherSecretOfTheSameNameIsAnotherSpoke(t *testing.T) {
+	server := apiserver.Start(t)
+	server.Cluster("one").Put(proxyNamed("a"))
+	r, _ := startedWith(t, often)
+	s := r.register("spoke", registration{secret: "1", kubeconfig: server.Cluster("one").Kubeconfig(theToken)})
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	s = r.register("spoke", registration{secret: "2", kubeconfig: server.Cluster("two").Kubeconfig(theToken)})
+	if r.knows("a") {
+		t.Error("the Proxies of the spoke before it are still there")
+	}
+	if st := until(t, s, "connected", reason(v1alpha1.ReasonConnected)); st.ClusterUID != "uid-two" {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestSpokesAreReachedThroughTheHubsProxy runs itself again, since Go reads
+// HTTPS_PROXY once per process.
+func TestSpokesAreReachedThroughTheHubsProxy(t *testing.T) {
+	if os.Getenv("TEST_SPOKE_SERVER") != "" {
+		r, _ := started(t)
+		s := put(r, "spoke", kubeconfigTo(t, os.Getenv("TEST_SPOKE_SERVER"), []byte(os.Getenv("TEST_SPOKE_CA"))))
+		until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+		return
+	}
+	server := apiserver.Start(t)
+	url := server.Cluster("c").URL()
+	address := strings.TrimPrefix(strings.SplitAfterN(url, "/", 4)[2], "https://")
+	address = strings.TrimSuffix(address, "/")
+	var through atomic.Int64
+	forward := goproxy.NewProxyHttpServer()
+	forward.OnRequest().HandleConnectFunc(func(host string, _ *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		through.Add(1)
+		return goproxy.OkConnect, address // whatever example.com would be
+	})
+	proxy := httptest.NewServer(forward)
+	t.Cleanup(proxy.Close)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSpokesAreReachedThroughTheHubsProxy$", "-test.v")
+	// The stand-in's certificate is for example.com; loopback never goes through a proxy.
+	cmd.Env = append(os.Environ(), "HTTPS_PROXY="+proxy.URL, "TEST_SPOKE_CA="+string(server.CAPEM()),
+		"TEST_SPOKE_SERVER="+strings.Replace(url, address, "example.com:6443", 1))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if through.Load() == 0 {
+		t.Error("the proxy was not asked")
+	}
+}
