@@ -6,9 +6,10 @@ import (
 
 // SpokeStatus says what the hub makes of a registered cluster.
 type SpokeStatus struct {
-	// Conditions are Ready, whose reason is why or why not, and
+	// Conditions are Ready, whose reason is why or why not;
 	// CredentialAccepted, which is False while a changed kubeconfig is not
-	// taken and the one before it serves on.
+	// taken and the one before it serves on; and Contested, which is there while
+	// Proxies of the cluster carry another hub's mark.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -23,6 +24,8 @@ type SpokeStatus struct {
 	Version string `json:"version,omitempty"`
 
 	// ClusterUID is the UID of the cluster's kube-system namespace: its identity.
+	// The Secret may lead to another one only if its annotation
+	// crawl.proxyfleet.dev/accept-identity says so.
 	// +optional
 	ClusterUID string `json:"clusterUID,omitempty"`
 
@@ -55,6 +58,9 @@ type SpokeStatus struct {
 // +kubebuilder:printcolumn:name="Proxies",type=integer,JSONPath=`.status.proxies`
 // +kubebuilder:printcolumn:name="Instances",type=integer,JSONPath=`.status.instances`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Credential",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="CredentialAccepted")].reason`
+// +kubebuilder:printcolumn:name="Contested",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Contested")].status`
+// +kubebuilder:printcolumn:name="Cluster UID",type=string,priority=1,JSONPath=`.status.clusterUID`
 type Spoke struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

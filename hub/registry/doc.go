@@ -3,16 +3,20 @@
 //
 // A controller (controller.go) reads the Secrets of the hub's namespace and
 // never speaks to a spoke, so nothing that a spoke does can hold it up. Every
-// spoke has one goroutine (spoke.go) that connects with its own backoff,
-// watches over the connection, and swaps it when the kubeconfig changes: the
-// new connection is up and synced before the old one goes. A connection
-// (connection.go) is preflighted with timeouts, and its informers are synced,
-// before any controller is engaged with it; multicluster-runtime waits for them
-// without a limit while it holds a lock that all spokes share.
+// spoke has one goroutine (loop.go, spoke.go) that connects with its own backoff,
+// watches over the connection, and swaps it when the kubeconfig changes or the
+// connection was lost: the new one is up and synced before the old one goes. A
+// connection (connection.go) is preflighted with timeouts (preflight.go,
+// rights.go), and its informers are synced, before any controller is engaged;
+// multicluster-runtime waits for them without a limit while it holds a lock that
+// all spokes share. Controllers are engaged once, with a cluster behind which the
+// connections are exchanged (standing.go).
 //
-// What an event makes of a spoke's state is decided by plain functions (state.go).
-// A guard (guard.go) stands before every spoke's server, which is not trusted:
-// it follows no redirect and lets no answer but an API server's into an error.
+// What an event makes of a spoke's state, which cluster it may be, and whose a
+// cluster is are decided by plain functions (state.go). A guard (guard.go) stands
+// before every spoke's server, which is not trusted: it follows no redirect, lets
+// no answer but an API server's into an error, and lets no list pass that may be
+// another cluster's. A gate (gate.go) lets one connection feed the fleet at a time.
 //
 // Losing a connection takes nothing out of the fleet: only removing the Secret
 // does, and that touches nothing in the spoke.
