@@ -72,14 +72,17 @@ func (c *connection) sever() {
 	c.close()
 }
 
-// connect preflights the cluster and starts its informers, all bounded in
-// time. The connection lives in ctx.
-func connect(ctx context.Context, cred *credential, o Options, log logr.Logger, suspect chan<- struct{}) (*connection, error) {
+// connect preflights the cluster, asks admit whether it may be this one, and
+// starts its informers, all bounded in time. The connection lives in ctx.
+func connect(ctx context.Context, cred *credential, o Options, log logr.Logger, suspect chan<- struct{}, admit func(clusterUID string) error) (*connection, error) {
 	conn, err := dial(ctx, cred, o, log, suspect)
 	if err != nil {
 		return nil, err
 	}
 	if conn.identity, err = conn.preflight(ctx); err == nil {
+		err = admit(conn.identity.clusterUID)
+	}
+	if err == nil {
 		err = conn.start(o)
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 	// maxPreflight bounds every answer of a preflight or contact: a version, two
 	// objects' metadata, one Proxy.
 	maxPreflight = 2 << 20
+	// maxRetryAfter, in seconds, is the longest that a server may have us wait.
+	maxRetryAfter = 10
 	// maxStream and streamRate, bytes and bytes a second, bound what a list or
 	// watch may bring: fifty thousand Proxies at once, and a thousand changes of
 	// them every second for as long as it lasts.
@@ -78,6 +81,10 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (g guard) refused(res *http.Response) (*http.Response, error) {
+	// client-go waits for as long as it is told: a watch would be blind for days.
+	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > maxRetryAfter {
+		res.Header.Set("Retry-After", strconv.Itoa(maxRetryAfter))
+	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	_ = res.Body.Close()
 	if err != nil {

@@ -73,7 +73,7 @@ func (l *loop) watchOver(ctx context.Context) {
 
 func (l *loop) try(ctx context.Context, want *credential) {
 	l.begun(func() attempt {
-		conn, err := connect(ctx, want, l.registry.Options, l.log, l.suspect)
+		conn, err := connect(ctx, want, l.registry.Options, l.log, l.suspect, l.admit)
 		return attempt{want: want, conn: conn, err: err}
 	})
 }

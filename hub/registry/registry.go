@@ -189,6 +189,10 @@ func (r *Registry) register(name string, reg registration) *spoke {
 func (r *Registry) deregister(name string) {
 	r.mu.Lock()
 	s, conn := r.spokes[name], r.engaged[name]
+	uid := ""
+	if s != nil {
+		uid = s.claim.clusterUID
+	}
 	delete(r.spokes, name)
 	delete(r.engaged, name)
 	if r.expected != nil {
@@ -200,26 +204,32 @@ func (r *Registry) deregister(name string) {
 	}
 	if s != nil {
 		s.remove()
-		r.released(s.claim.clusterUID)
+		r.released(uid)
 	}
 }
 
-// publish makes conn the one that Get answers with, unless the spoke has been
-// deregistered meanwhile, or its cluster belongs to another spoke: each Proxy
-// would then be two, and leased twice.
+// publish makes conn, which has been admitted, the one that Get answers with,
+// unless the spoke has been deregistered or has lost the cluster meanwhile.
 func (r *Registry) publish(s *spoke, conn *connection) error {
-	uid := conn.identity.clusterUID
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.spokes[s.name] != s {
-		r.mu.Unlock()
 		return errSevered
 	}
+	if err := r.mayHoldLocked(s, conn.identity.clusterUID); err != nil {
+		return err
+	}
+	r.engaged[s.name] = conn
+	return nil
+}
+
+// stake claims a cluster for a spoke, and says why the spoke may not have it: the
+// cluster belongs to another one, and each Proxy would be two, and leased twice.
+func (r *Registry) stake(s *spoke, uid string) error {
+	r.mu.Lock()
 	before := s.claim.clusterUID
 	s.claim.clusterUID = uid
 	err := r.mayHoldLocked(s, uid)
-	if err == nil {
-		r.engaged[s.name] = conn
-	}
 	r.mu.Unlock()
 	if before != uid {
 		r.released(before)

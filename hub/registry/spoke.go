@@ -185,11 +185,11 @@ func (s *spoke) adopt(ctx context.Context, a attempt) bool {
 // there. A connection that is not taken is severed.
 func (s *spoke) take(ctx context.Context, next *connection) error {
 	found := next.identity.clusterUID
-	if pinned := s.State().ClusterUID; !moved(pinned, found, s.accepts()) {
-		next.sever()
-		return &identityError{pinned, found}
+	err := s.admit(found) // asked again: it took a while to list
+	if err == nil {
+		err = s.registry.publish(s, next)
 	}
-	if err := s.registry.publish(s, next); err != nil {
+	if err != nil {
 		next.sever()
 		return err
 	}
@@ -206,6 +206,14 @@ func (s *spoke) take(ctx context.Context, next *connection) error {
 	}
 	s.adopted = time.Now()
 	return nil
+}
+
+// admit says why the spoke may not be this cluster; nil: it may.
+func (s *spoke) admit(clusterUID string) error {
+	if pinned := s.State().ClusterUID; !moved(pinned, clusterUID, s.accepts()) {
+		return &identityError{pinned, clusterUID}
+	}
+	return s.registry.stake(s, clusterUID)
 }
 
 func (s *spoke) accepts() string {
@@ -268,12 +276,14 @@ func (s *spoke) giveUp() {
 	if s.conn == nil {
 		return
 	}
-	if err := s.registry.mayHold(s, s.conn.identity.clusterUID); err != nil {
+	uid := s.conn.identity.clusterUID
+	if err := s.registry.mayHold(s, uid); err != nil {
 		s.leave()
 		s.update(func(st *State) {
 			s.serves = nil
 			st.closed(explain(err))
 		})
+		s.registry.released(uid)
 	}
 }
 

@@ -13,7 +13,9 @@ func TestTransitions(t *testing.T) {
 	is := func(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason}
 	}
-	ready := func(status metav1.ConditionStatus, reason string) metav1.Condition { return is("Ready", status, reason) }
+	ready := func(status metav1.ConditionStatus, reason string) metav1.Condition {
+		return is("Ready", status, reason)
+	}
 	accepted := func(status metav1.ConditionStatus, reason string) metav1.Condition {
 		return is(v1alpha1.ConditionCredentialAccepted, status, reason)
 	}

@@ -164,6 +164,8 @@ func TestNothingGoesToASpokeThatIsDeregistered(t *testing.T) {
 	}
 }
 
+func anybody(string) error { return nil }
+
 func TestFailedAttemptsLeaveNothingBehind(t *testing.T) {
 	c := apiserver.Start(t).Cluster("c")
 	o := options(t)
@@ -174,11 +176,11 @@ func TestFailedAttemptsLeaveNothingBehind(t *testing.T) {
 	attempt := func(times int) {
 		for range times {
 			c.Deny("create", "pods")
-			if _, err := connect(t.Context(), cred, o, o.Log, nil); err == nil {
+			if _, err := connect(t.Context(), cred, o, o.Log, nil, anybody); err == nil {
 				t.Fatal("connected without the rights")
 			}
 			c.Allow("create", "pods")
-			conn, err := connect(t.Context(), cred, o, o.Log, nil)
+			conn, err := connect(t.Context(), cred, o, o.Log, nil, anybody)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -272,7 +274,7 @@ func TestSpokesAreReachedThroughTheHubsProxy(t *testing.T) {
 	address = strings.TrimSuffix(address, "/")
 	var through atomic.Int64
 	forward := goproxy.NewProxyHttpServer()
-	forward.OnRequest().HandleConnectFunc(func(host string, _ *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+	forward.OnRequest().HandleConnectFunc(func(_ string, _ *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		through.Add(1)
 		return goproxy.OkConnect, address // whatever example.com would be
 	})

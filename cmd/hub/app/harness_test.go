@@ -316,7 +316,7 @@ func (w *world) listed(query string) map[string]proxyItem {
 
 // list is listed, from any goroutine.
 func (w *world) list(query string) (map[string]proxyItem, error) {
-	req, err := http.NewRequest("GET", w.api+"/v1/proxies"+query, nil)
+	req, err := http.NewRequest(http.MethodGet, w.api+"/v1/proxies"+query, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -350,4 +350,23 @@ type leaseReply struct {
 	Proxy          proxyItem
 	Considered     int
 	Unhealthy      int
+}
+
+// step is a part of a test that builds on the parts before it.
+type step[W any] struct {
+	name string
+	run  func(*testing.T, W)
+}
+
+// run runs the steps until one fails.
+func run[W any](w *world, with W, steps []step[W]) {
+	for _, s := range steps {
+		if !w.root.Run(s.name, func(t *testing.T) {
+			w.t = t
+			s.run(t, with)
+			w.t = w.root
+		}) {
+			return
+		}
+	}
 }

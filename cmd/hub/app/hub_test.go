@@ -22,10 +22,7 @@ import (
 // the kubelet, so that it decides when a pod runs and when it is gone.
 func TestHub(t *testing.T) {
 	w := newWorld(t)
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *world)
-	}{
+	run(w, w, []step[*world]{
 		{"two spokes are registered", bothSpokes},
 		{"a Managed Proxy is brought up, leased and let go", managedLife},
 		{"an External Proxy is probed and leased without an instance", externalLife},
@@ -34,15 +31,7 @@ func TestHub(t *testing.T) {
 		{"what is not ours is left alone", notOurs},
 		{"a healthy fleet at rest is not written to", quiet},
 		{"a spoke that hangs delays no other", hang},
-	} {
-		if !t.Run(step.name, func(t *testing.T) {
-			w.t = t
-			step.run(t, w)
-			w.t = w.root
-		}) {
-			return // the next steps build on this one
-		}
-	}
+	})
 }
 
 // up applies p and plays the kubelet until it is Ready.

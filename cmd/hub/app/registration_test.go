@@ -33,10 +33,7 @@ func TestSpokes(t *testing.T) {
 	w.spokes["eu"].prepare(t, "crd/crawl.proxyfleet.dev_proxies.yaml") // us has none yet
 	w.startHub("--zap-log-level", "10")
 	r := &registrations{world: w, standIn: apiserver.Start(t)}
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *registrations)
-	}{
+	run(w, r, []step[*registrations]{
 		{"bad spokes registered first delay no good one, and each says what is wrong", faultsFirst},
 		{"a bad spoke goes within 5 s", removals},
 		{"the CRD appears, and its spoke is connected within 45 s", crdAppears},
@@ -52,15 +49,7 @@ func TestSpokes(t *testing.T) {
 		{"a hundred spokes at once", hundredSpokes},
 		{"a deregistered spoke leaves the fleet, and keeps its instances", deregistered},
 		{"nothing of a kubeconfig is anywhere", nothingLeaked},
-	} {
-		if !t.Run(step.name, func(t *testing.T) {
-			w.t = t
-			step.run(t, r)
-			w.t = w.root
-		}) {
-			return // the next steps build on this one
-		}
-	}
+	})
 }
 
 // registrations is a world with what its spokes were registered with.

@@ -113,7 +113,7 @@ func rotations(t *testing.T, r *registrations) {
 	}
 	goroutines, heap, watches := settled(), r.heapNow(), eu.watches(t)
 	st := startStream(t, eu, port)
-	gone := watchList(t, r)
+	gone := r.watchList()
 	began := time.Now()
 	for range times {
 		turn()
@@ -150,7 +150,7 @@ func missing(listed map[string]proxyItem) error {
 
 // watchList looks at GET /v1/proxies all the time. The function that it returns
 // ends that and says what was missing.
-func watchList(t *testing.T, r *registrations) func() (holes string, looks int) {
+func (r *registrations) watchList() func() (holes string, looks int) {
 	stop := make(chan struct{})
 	var holes string
 	var looks int
