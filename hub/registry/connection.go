@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,8 +55,19 @@ type connection struct {
 	// spoke, which looks at once.
 	broken  atomic.Bool
 	suspect chan<- struct{}
-	// severed is set when no request may go out any more.
-	severed atomic.Bool
+	// severed is set when no request may go out any more, stranger while another
+	// cluster answers. permit is that of the spoke, once the connection is taken.
+	severed, stranger atomic.Bool
+	permit            atomic.Pointer[permit]
+
+	mu      sync.Mutex
+	trouble error // of the list or watch that failed last
+}
+
+// isSevered says that nothing may go out.
+func (c *connection) isSevered() bool {
+	permit := c.permit.Load()
+	return c.severed.Load() || permit != nil && permit.revoked.Load()
 }
 
 // close ends the informers that live on the connection. Passes that use it may
@@ -144,6 +156,11 @@ func (c *connection) start(o Options) error {
 	if err == nil && cl.GetCache().WaitForCacheSync(ctx) {
 		return nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trouble != nil {
+		return c.trouble
+	}
 	return &preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf(
 		"the first list of Proxies did not end within %s: the server or a tunnel before it may hold back watches", syncTimeout)}
 }
@@ -178,11 +195,11 @@ func (c *connection) watchFailed(err error) {
 	}
 	reason, message := explain(err)
 	c.log.V(1).Info("Watch failed", "reason", reason, "message", message)
+	c.mu.Lock()
+	c.trouble = err
+	c.mu.Unlock()
 	c.broken.Store(true)
-	select {
-	case c.suspect <- struct{}{}:
-	default:
-	}
+	poke(c.suspect)
 }
 
 // informer returns the informer of one of the informed kinds, which is synced.

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// countInterval is how often at most a Spoke is written because its counts
-	// have changed.
+	// countInterval is how often at most a Spoke is written because its counts,
+	// or the words for the same fault, have changed.
 	countInterval = time.Minute
 	// countDelay lets a burst of changes pass before the counts are looked at.
 	countDelay = 2 * time.Second
@@ -128,8 +128,8 @@ func countChanged(c fleet.Change) (cluster string, changed bool) {
 func (c *secretController) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	secret := &corev1.Secret{}
 	err := c.client.Get(ctx, req.NamespacedName, secret)
-	if apierrors.IsNotFound(err) {
-		secret, err = nil, nil
+	if apierrors.IsNotFound(err) || err == nil && !secret.DeletionTimestamp.IsZero() {
+		secret, err = nil, nil // a finalizer of somebody may hold it for long
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read kubeconfig secret %s: %w", req.Name, err)
@@ -221,8 +221,8 @@ func (c *secretController) deleteSpoke(ctx context.Context, key types.Namespaced
 }
 
 // writeSpoke writes the state if it differs from what the Spoke shows, and
-// tells the transitions as Events. Counts that alone have changed wait until
-// countInterval has passed; how long is returned.
+// tells the transitions as Events. Counts and wordings that alone have changed
+// wait until countInterval has passed; how long is returned.
 func (c *secretController) writeSpoke(ctx context.Context, spoke *v1alpha1.Spoke, owner []metav1.OwnerReference, s *spoke) (time.Duration, error) {
 	if spoke.UID == "" {
 		spoke.OwnerReferences = owner
@@ -240,7 +240,7 @@ func (c *secretController) writeSpoke(ctx context.Context, spoke *v1alpha1.Spoke
 	}
 	base := spoke.DeepCopy()
 	fillStatus(&spoke.Status, state)
-	told := !equality.Semantic.DeepEqual(base.Status, spoke.Status)
+	told := !equality.Semantic.DeepEqual(wordless(&base.Status), wordless(&spoke.Status))
 	proxies, instances := c.registry.Fleet.Count(spoke.Name)
 	spoke.Status.Proxies, spoke.Status.Instances = ptr.To(int32(proxies)), ptr.To(int32(instances))
 	if equality.Semantic.DeepEqual(base.Status, spoke.Status) {

@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"syscall"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -21,6 +23,7 @@ func explain(err error) (reason, message string) {
 	var refusal *kubeconfig.Refusal
 	var preflight *preflightError
 	var identity *identityError
+	var duplicate *duplicateError
 	switch {
 	case errors.As(err, &refusal) && refusal.Forbidden:
 		return v1alpha1.ReasonKubeconfigForbidden, refusal.Error()
@@ -28,6 +31,8 @@ func explain(err error) (reason, message string) {
 		return v1alpha1.ReasonKubeconfigInvalid, refusal.Error()
 	case errors.As(err, &identity):
 		return v1alpha1.ReasonIdentityChanged, identity.Error()
+	case errors.As(err, &duplicate):
+		return v1alpha1.ReasonDuplicateCluster, duplicate.Error()
 	case errors.As(err, &preflight):
 		return preflight.reason, preflight.message
 	default:
@@ -47,8 +52,13 @@ func explainRequest(err error) (reason, message string) {
 	var verification *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
+	var invalid x509.CertificateInvalidError
 	var timeout net.Error
 	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		// The library's words have the present time in them.
+		return v1alpha1.ReasonUnreachable, fmt.Sprintf("the server's certificate is valid from %s to %s only",
+			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname):
 		return v1alpha1.ReasonUnreachable, "the server's certificate does not fit the kubeconfig: " + inner(err)
 	case errors.Is(err, errRedirect), errors.Is(err, errTooLong), errors.Is(err, errSevered):

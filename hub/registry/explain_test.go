@@ -29,7 +29,7 @@ func TestExplain(t *testing.T) {
 		{"an API server that is starting", apierrors.NewServiceUnavailable("not yet"), v1alpha1.ReasonUnreachable, "not yet", ""},
 		{"a right", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")), v1alpha1.ReasonForbidden, "pods", ""},
 		{"what a decoder quotes", fmt.Errorf("Object 'Kind' is missing in %q", theToken), v1alpha1.ReasonUnreachable, "does not answer as", theToken},
-		{"another cluster", &url.Error{Err: &identityError{"a", "b"}}, v1alpha1.ReasonIdentityChanged, v1alpha1.AnnotationAcceptIdentity + "=b", ""},
+		{"another cluster", &url.Error{Err: &identityError{"a", "b", ""}}, v1alpha1.ReasonIdentityChanged, v1alpha1.AnnotationAcceptIdentity + "=b", ""},
 		{"the end of the registration", &url.Error{Err: errSevered}, v1alpha1.ReasonUnreachable, "not registered any more", ""},
 	} {
 		reason, message := explain(tc.err)

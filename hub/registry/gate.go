@@ -36,10 +36,13 @@ func (g *gate) pass(conn *connection, f func()) {
 	}
 }
 
-// clear runs f, and nothing passes until something is fed again.
+// clear runs f, unless the gate is shut, and nothing passes until something is fed again.
 func (g *gate) clear(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.closed {
+		return // what has the name now is not this spoke's
+	}
 	g.current = nil
 	f()
 }

@@ -55,10 +55,10 @@ type guard struct {
 
 // RoundTrip implements http.RoundTripper.
 func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	if g.conn.severed.Load() {
+	if g.conn.isSevered() {
 		return nil, errSevered
 	}
-	if feedsACache(req) {
+	if !isShort(req) && (feedsACache(req) || g.conn.stranger.Load()) {
 		if err := g.conn.prove(req.Context()); err != nil {
 			return nil, err
 		}
@@ -73,10 +73,25 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = res.Body.Close()
 		return nil, errRedirect
 	case isShort(req):
-		res.Body = &bounded{ReadCloser: res.Body, most: maxPreflight}
+		return g.short(res)
 	default:
 		res.Body = &bounded{ReadCloser: res.Body, most: maxStream, rate: streamRate, began: time.Now()}
 	}
+	return res, nil
+}
+
+// short bounds an answer to a preflight or contact, and lets none through that
+// has the credential in it: a part of it goes into the Spoke.
+func (g guard) short(res *http.Response) (*http.Response, error) {
+	body, err := io.ReadAll(&bounded{ReadCloser: res.Body, most: maxPreflight})
+	_ = res.Body.Close()
+	if err == nil && g.secret != "" && bytes.Contains(body, []byte(g.secret)) {
+		err = errNotKubernetes
+	}
+	if err != nil {
+		return nil, err
+	}
+	res.Body = io.NopCloser(bytes.NewReader(body))
 	return res, nil
 }
 

@@ -2,7 +2,10 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
 
 // loop is what a spoke's goroutine waits for and has under way.
@@ -10,9 +13,21 @@ type loop struct {
 	*spoke
 	contact  *time.Ticker
 	contacts int
+	looked   time.Time // when the spoke was contacted last
 	retry    *time.Timer
 	backoff  time.Duration
 	trying   chan attempt // nil: nothing is under way
+}
+
+// attempt is the outcome of one connect, or of one review of the connection
+// that is there.
+type attempt struct {
+	want *credential
+	// reviewed is the connection that was reviewed; nil: a new one was to be made.
+	reviewed *connection
+	conn     *connection
+	id       identity
+	err      error
 }
 
 // step waits for the next thing to happen and acts on it.
@@ -21,13 +36,11 @@ func (l *loop) step(ctx context.Context) {
 	case <-ctx.Done():
 	case <-l.contact.C:
 		l.contacts++
-		if l.conn != nil && l.check(ctx, true) {
-			l.watchOver(ctx)
-		}
+		l.lookAt(ctx, true)
 	case <-l.suspect:
-		// Not more often than contacts, whatever the informer says.
-		if l.conn != nil && l.conn.broken.Load() && time.Since(l.adopted) > l.registry.checkInterval && l.check(ctx, false) {
-			l.watchOver(ctx)
+		// Not more often than contacts, whatever the informers say.
+		if l.conn != nil && l.conn.broken.Load() && time.Since(l.looked) > l.registry.checkInterval {
+			l.lookAt(ctx, false)
 		}
 	case <-l.yield:
 		l.giveUp()
@@ -39,14 +52,7 @@ func (l *loop) step(ctx context.Context) {
 		l.connect(ctx)
 	case done := <-l.trying:
 		l.trying = nil
-		if !l.adopt(ctx, done) {
-			l.retry.Reset(l.backoff)
-			l.backoff = min(2*l.backoff, backoffCap)
-		} else if want := l.wanted(); want != done.want { // offered meanwhile
-			l.connect(ctx)
-		} else {
-			l.backoff = backoffFirst
-		}
+		l.adopt(ctx, done)
 	}
 }
 
@@ -59,20 +65,27 @@ func (l *loop) connect(ctx context.Context) {
 	l.try(ctx, want)
 }
 
-// watchOver is for a connection that answers: one that had been lost, or whose
-// informers have lost their watch, is renewed, since a fresh list is the only
-// full view; any other is reviewed now and then.
-func (l *loop) watchOver(ctx context.Context) {
-	switch {
-	case l.conn.broken.Load() || l.State().isLost():
+// lookAt contacts the spoke, and watches over a connection that answers: one
+// that had been lost, or whose informers have lost their watch, is renewed, since
+// a fresh list is the only full view; any other is reviewed now and then.
+func (l *loop) lookAt(ctx context.Context, counts bool) {
+	if l.conn == nil {
+		return
+	}
+	l.looked = time.Now()
+	if !l.check(ctx, counts) {
+		return
+	}
+	switch st := l.State(); {
+	case l.conn.broken.Load() || st.isLost():
 		l.try(ctx, l.conn.cred)
-	case l.contacts%reviewEvery == 0 || l.State().doubts > 0:
+	case l.contacts%reviewEvery == 0 || st.doubts > 0:
 		l.review(ctx)
 	}
 }
 
 func (l *loop) try(ctx context.Context, want *credential) {
-	l.begun(func() attempt {
+	l.begin(func() attempt {
 		conn, err := connect(ctx, want, l.registry.Options, l.log, l.suspect, l.admit)
 		return attempt{want: want, conn: conn, err: err}
 	})
@@ -80,20 +93,84 @@ func (l *loop) try(ctx context.Context, want *credential) {
 
 func (l *loop) review(ctx context.Context) {
 	conn := l.conn
-	l.begun(func() attempt {
+	l.begin(func() attempt {
 		id, err := conn.preflight(ctx)
-		return attempt{want: conn.cred, review: true, id: id, err: err}
+		return attempt{want: conn.cred, reviewed: conn, id: id, err: err}
 	})
 }
 
-// begun runs an attempt, unless one is under way: its end leads to the next.
-func (l *loop) begun(run func() attempt) {
+// begin runs an attempt, unless one is under way: its end leads to the next.
+func (l *loop) begin(run func() attempt) {
 	if l.trying != nil {
 		return
 	}
 	result := make(chan attempt, 1)
 	l.trying = result
 	go func() { result <- run() }()
+}
+
+// adopt makes of an attempt what there is to make, and goes on to what was
+// offered meanwhile.
+func (l *loop) adopt(ctx context.Context, a attempt) {
+	if a.reviewed != nil && a.reviewed != l.conn || !l.renews(a) && l.wanted() != a.want {
+		// The connection has gone, or something else was offered: this outcome is
+		// nobody's news.
+		if a.conn != nil {
+			a.conn.sever()
+		}
+		l.connect(ctx)
+		return
+	}
+	if a.err == nil && a.conn != nil {
+		a.err = l.take(ctx, a.conn)
+	}
+	switch {
+	case a.err == nil:
+		l.succeeded(a)
+		l.connect(ctx)
+	case l.renews(a):
+		l.failedToRenew(a)
+		if l.wanted() != a.want || l.conn == nil {
+			l.connect(ctx)
+		}
+	default:
+		reason, message := explain(a.err)
+		l.update(func(st *State) {
+			l.settled = l.settled || reason != v1alpha1.ReasonUnreachable && reason != v1alpha1.ReasonConnecting
+			st.fails(reason, message)
+		})
+		l.retry.Reset(l.backoff)
+		l.backoff = min(2*l.backoff, backoffCap)
+	}
+}
+
+// renews says that the attempt was about the credential that serves.
+func (l *loop) renews(a attempt) bool { return l.conn != nil && a.want == l.conn.cred }
+
+func (l *loop) succeeded(a attempt) {
+	l.backoff = backoffFirst
+	now := time.Now()
+	l.update(func(st *State) {
+		if a.reviewed != nil {
+			st.reviewed(a.id.version)
+			return
+		}
+		l.settled, l.serves = true, a.want
+		st.connected(a.want.key, a.want.config.Host, a.conn.identity.version, a.conn.identity.clusterUID, now)
+	})
+}
+
+// failedToRenew takes note of a fault of the connection that is there. One that
+// is no fault, but the cluster's belonging to another spoke, ends it.
+func (l *loop) failedToRenew(a attempt) {
+	var duplicate *duplicateError
+	if errors.As(a.err, &duplicate) {
+		l.giveUp()
+		return
+	}
+	reason, message := explain(a.err)
+	now := time.Now()
+	l.update(func(st *State) { st.doubted(reason, message, a.reviewed == nil, now) })
 }
 
 // end closes what the goroutine holds; an attempt under way ends with its context.

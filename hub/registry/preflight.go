@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -63,6 +65,9 @@ func (c *connection) preflight(ctx context.Context) (identity, error) {
 	return id, nil
 }
 
+// versionFormat is what distributions write for a version, generously.
+var versionFormat = regexp.MustCompile(`^v?[0-9A-Za-z.+_~-]{1,64}$`)
+
 // version asks the API server for its version.
 func (c *connection) version(ctx context.Context) (string, error) {
 	// Of discovery only the raw client is used.
@@ -81,7 +86,7 @@ func (c *connection) version(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var v version.Info
-	if err := json.Unmarshal(body, &v); err != nil || v.GitVersion == "" {
+	if err := json.Unmarshal(body, &v); err != nil || !versionFormat.MatchString(v.GitVersion) {
 		return "", errNotKubernetes
 	}
 	return v.GitVersion, nil
@@ -94,30 +99,37 @@ func (c *connection) contact(ctx context.Context) (clusterUID string, err error)
 	if err := c.get(ctx, metav1.NamespaceSystem, system); err != nil {
 		return "", err
 	}
-	if system.UID == "" {
+	// It is going to be a label's value.
+	if system.UID == "" || len(validation.IsValidLabelValue(string(system.UID))) > 0 {
 		return "", errNotKubernetes
 	}
 	return string(system.UID), nil
 }
 
 // prove finds out whether the cluster still is the one that was preflighted.
+// While it is not, nothing but that question goes there.
 func (c *connection) prove(ctx context.Context) error {
 	uid, err := c.contact(ctx)
 	if err != nil {
 		return err
 	}
 	if uid != c.identity.clusterUID {
-		return &identityError{c.identity.clusterUID, uid}
+		err = &identityError{c.identity.clusterUID, uid, ""}
 	}
-	return nil
+	c.stranger.Store(err != nil)
+	return err
 }
 
-// identityError says that a spoke leads to another cluster than it did.
-type identityError struct{ pinned, found string }
+// identityError says that a spoke leads to another cluster than it did; owner
+// is the spoke that has that one, if there is one that is older.
+type identityError struct{ pinned, found, owner string }
 
 func (e *identityError) Error() string {
-	return fmt.Sprintf("the kubeconfig leads to another cluster than the one registered: kube-system has UID %s instead of %s. If it shall take its place, annotate the Secret with %s=%s",
-		e.found, e.pinned, v1alpha1.AnnotationAcceptIdentity, e.found)
+	what := fmt.Sprintf("the kubeconfig leads to another cluster than the one registered: kube-system has UID %s instead of %s. ", e.found, e.pinned)
+	if e.owner != "" {
+		return what + "That one is spoke " + e.owner + " already: undo the change"
+	}
+	return what + "If it shall take its place, annotate the Secret with " + v1alpha1.AnnotationAcceptIdentity + "=" + e.found
 }
 
 func (c *connection) checkCRD(ctx context.Context) error {

@@ -103,28 +103,27 @@ func splitNamespaces(annotation *string) (namespaces, wrong []string) {
 func (s *spoke) offer(r registration) {
 	key := r.key()
 	s.mu.Lock()
-	known := s.offered == key && s.accept == r.accept && s.state.Shadowed == r.shadowed
+	known := s.state.offer == key && s.accept == r.accept && s.state.Shadowed == r.shadowed
 	s.mu.Unlock()
 	if known {
 		return
 	}
 	cred, err := vet(s.name, r, s.registry.Allowed)
 	s.update(func(st *State) {
-		same := s.offered == key
-		s.offered, s.accept, st.Shadowed = key, r.accept, r.shadowed
+		same := st.offer == key
+		s.accept, st.Shadowed = r.accept, r.shadowed
 		switch {
 		case same: // a word of the admin about it
 		case err != nil:
-			s.want, s.settled = s.serves, true
-			st.offered(hashOf(r.kubeconfig), "")
-			st.refused(explain(err))
+			s.want, s.settled = nil, true
+			st.offered(key, hashOf(r.kubeconfig), "")
+			st.fails(explain(err))
 		case s.serves != nil && s.serves.key == key: // taken back
 			s.want = s.serves
-			st.offered(s.serves.hash, s.serves.config.Host)
-			st.accepted()
+			st.offered(key, s.serves.hash, s.serves.config.Host)
 		default:
 			s.want = cred
-			st.offered(cred.hash, cred.config.Host)
+			st.offered(key, cred.hash, cred.config.Host)
 		}
 	})
 	poke(s.changed)

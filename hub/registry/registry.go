@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
-	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/spoke/kubeconfig"
 )
@@ -22,6 +22,14 @@ import (
 // settleTimeout is how long a starting hub waits for spokes that do not answer
 // before it serves leases without them.
 const settleTimeout = 30 * time.Second
+
+// completeTimeout is how long spokes wait for the others of a starting hub to be
+// registered, which takes milliseconds unless the hub's own cluster hangs.
+const completeTimeout = 5 * time.Second
+
+// lastPass is when no pass over a Proxy can be under way any more that began
+// before.
+const lastPass = time.Minute
 
 // Recorder forgets what it recorded about a spoke.
 type Recorder interface {
@@ -64,10 +72,12 @@ type Registry struct {
 	began    time.Time
 	expected []string
 
-	// running is closed when Start has set ctx and aware.
-	running chan struct{}
-	ctx     context.Context
-	aware   multicluster.Aware
+	// running is closed when Start has set ctx and aware, complete when all
+	// expected spokes are registered.
+	running, complete chan struct{}
+	isComplete        bool
+	ctx               context.Context
+	aware             multicluster.Aware
 }
 
 var (
@@ -77,7 +87,7 @@ var (
 
 // New returns a Registry without spokes.
 func New(o Options) *Registry {
-	return &Registry{Options: o, checkInterval: checkInterval, spokes: map[string]*spoke{}, engaged: map[string]*connection{}, running: make(chan struct{})}
+	return &Registry{Options: o, checkInterval: checkInterval, spokes: map[string]*spoke{}, engaged: map[string]*connection{}, running: make(chan struct{}), complete: make(chan struct{})}
 }
 
 // Get implements multicluster.Provider: it answers for engaged spokes alone.
@@ -149,7 +159,24 @@ func (r *Registry) expect(names []string) {
 	defer r.mu.Unlock()
 	if r.expected == nil {
 		r.expected = append([]string{}, names...)
+		r.completeLocked()
 	}
+}
+
+// completeLocked lets the spokes connect when all that are expected are
+// registered: of two that lead to one cluster, the first that is looked at is
+// not always the one that has it.
+func (r *Registry) completeLocked() {
+	if r.expected == nil || r.isComplete {
+		return
+	}
+	for _, name := range r.expected {
+		if r.spokes[name] == nil {
+			return
+		}
+	}
+	r.isComplete = true
+	close(r.complete)
 }
 
 // Reasons counts the registered spokes by the reason of their Ready condition.
@@ -177,6 +204,8 @@ func (r *Registry) register(name string, reg registration) *spoke {
 		s = newSpoke(name, reg, r)
 		r.mu.Lock()
 		r.spokes[name] = s
+		r.completeLocked()
+		r.askToYieldLocked(s, reg.pinned)
 		r.mu.Unlock()
 		go s.run()
 	}
@@ -188,90 +217,36 @@ func (r *Registry) register(name string, reg registration) *spoke {
 // Nothing in the spoke is touched, and nothing goes there any more.
 func (r *Registry) deregister(name string) {
 	r.mu.Lock()
-	s, conn := r.spokes[name], r.engaged[name]
-	uid := ""
-	if s != nil {
-		uid = s.claim.clusterUID
-	}
+	s := r.spokes[name]
 	delete(r.spokes, name)
 	delete(r.engaged, name)
 	if r.expected != nil {
 		r.expected = slices.DeleteFunc(r.expected, func(n string) bool { return n == name })
+		r.completeLocked()
+	}
+	uid := ""
+	if s != nil {
+		uid = s.claim.holds
 	}
 	r.mu.Unlock()
-	if conn != nil {
-		conn.severed.Store(true)
-	}
 	if s != nil {
 		s.remove()
 		r.released(uid)
 	}
 }
 
-// publish makes conn, which has been admitted, the one that Get answers with,
-// unless the spoke has been deregistered or has lost the cluster meanwhile.
-func (r *Registry) publish(s *spoke, conn *connection) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.spokes[s.name] != s {
-		return errSevered
-	}
-	if err := r.mayHoldLocked(s, conn.identity.clusterUID); err != nil {
-		return err
-	}
-	r.engaged[s.name] = conn
-	return nil
-}
-
-// stake claims a cluster for a spoke, and says why the spoke may not have it: the
-// cluster belongs to another one, and each Proxy would be two, and leased twice.
-func (r *Registry) stake(s *spoke, uid string) error {
-	r.mu.Lock()
-	before := s.claim.clusterUID
-	s.claim.clusterUID = uid
-	err := r.mayHoldLocked(s, uid)
-	r.mu.Unlock()
-	if before != uid {
-		r.released(before)
-	}
-	return err
-}
-
-// mayHold says why the spoke may not have the cluster; nil: it may.
-func (r *Registry) mayHold(s *spoke, uid string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mayHoldLocked(s, uid)
-}
-
-func (r *Registry) mayHoldLocked(s *spoke, uid string) error {
-	claims := make([]claim, 0, len(r.spokes))
-	for _, other := range r.spokes {
-		claims = append(claims, other.claim)
-	}
-	if owner := holder(claims, uid); owner != s.name {
-		return &preflightError{v1alpha1.ReasonDuplicateCluster, fmt.Sprintf(
-			"this cluster is registered as spoke %s already, by an older Secret: delete one of the two", owner)}
-	}
-	for name, conn := range r.engaged {
-		if name != s.name && conn.identity.clusterUID == uid {
-			poke(r.spokes[name].yield)
-			return &preflightError{v1alpha1.ReasonConnecting, fmt.Sprintf(
-				"spoke %s, by a younger Secret, leads to this cluster, too, and is giving it up", name)}
+// forget drops what was recorded about a spoke, now and when the last pass
+// that was under way has ended.
+func (r *Registry) forget(name string) {
+	r.Recorder.ForgetSpoke(name)
+	time.AfterFunc(lastPass, func() {
+		r.mu.Lock()
+		_, back := r.spokes[name]
+		r.mu.Unlock()
+		if !back {
+			r.Recorder.ForgetSpoke(name)
 		}
-	}
-	return nil
-}
-
-// released wakes the spokes that wait for a cluster which may be free now.
-func (r *Registry) released(uid string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.spokes {
-		if uid != "" && s.claim.clusterUID == uid {
-			poke(s.changed)
-		}
-	}
+	})
 }
 
 // Summary is one spoke at a glance.
@@ -288,9 +263,10 @@ type Summary struct {
 // Summaries are those of all registered spokes, in no order.
 func (r *Registry) Summaries() []Summary {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]Summary, 0, len(r.spokes))
-	for name, s := range r.spokes {
+	spokes := maps.Clone(r.spokes)
+	r.mu.Unlock()
+	all := make([]Summary, 0, len(spokes))
+	for name, s := range spokes {
 		st := s.State()
 		proxies, instances := r.Fleet.Count(name)
 		all = append(all, Summary{name, st.Ready, st.Reason, proxies, instances, st.LastContact})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -33,7 +34,8 @@ type credential struct {
 }
 
 // spoke is one registered cluster. Its goroutine (run) owns the fields of the
-// second group; those of the third are guarded by mu, claim by the registry's.
+// second group; those of the third are guarded by mu, the last two by the
+// registry's.
 type spoke struct {
 	name     string
 	registry *Registry
@@ -43,30 +45,33 @@ type spoke struct {
 	stop     chan struct{}
 	changed  chan struct{} // one slot each: something new is wanted,
 	suspect  chan struct{} // an informer has lost its watch,
-	yield    chan struct{} // an older spoke has the cluster
+	yield    chan struct{} // an older spoke waits for the cluster
 	gate     gate
 
 	conn      *connection
 	standing  *standing
 	disengage context.CancelFunc
-	adopted   time.Time
 
 	mu      sync.Mutex
 	state   State
 	settled bool        // connected or refused, once
-	offered string      // the key of what was offered last
 	accept  string      // the identity that may take the place of the pinned one
-	want    *credential // what shall serve; nil: nothing usable was offered
-	serves  *credential // what does; nil: nothing
+	want    *credential // what was offered last; nil: it is refused at sight
+	serves  *credential // what serves; nil: nothing
+	permit  *permit     // of the connections to the present cluster
 
 	claim claim
+	waits string // the cluster that this spoke may not have, for now
 }
+
+// permit lets requests go out until it is revoked.
+type permit struct{ revoked atomic.Bool }
 
 func newSpoke(name string, reg registration, r *Registry) *spoke {
 	s := &spoke{
 		name: name, registry: r, log: r.Log.WithValues("spoke", name), secret: reg.secret, since: time.Now(),
 		stop: make(chan struct{}), changed: make(chan struct{}, 1), suspect: make(chan struct{}, 1), yield: make(chan struct{}, 1),
-		state: newState(reg.pinned), claim: claim{spoke: name, clusterUID: reg.pinned, created: reg.created},
+		state: newState(reg.pinned), permit: &permit{}, claim: claim{spoke: name, holds: reg.pinned, created: reg.created},
 	}
 	s.gate.contested = func(others string) { s.update(func(st *State) { st.Others = others }) }
 	return s
@@ -98,16 +103,6 @@ func poke(slot chan<- struct{}) {
 	}
 }
 
-// attempt is the outcome of one connect, or of one review of the connection
-// that is there.
-type attempt struct {
-	want   *credential
-	conn   *connection
-	review bool
-	id     identity
-	err    error
-}
-
 // run is the spoke's goroutine: connect, watch over the connection, swap it.
 // An attempt runs beside the contacts with the present connection, so that
 // neither delays the other.
@@ -135,6 +130,14 @@ func (s *spoke) run() {
 // begin waits until the manager runs and returns the context that connections
 // live in: the manager's, never a reconcile's, which would end with its timeout.
 func (s *spoke) begin() (context.Context, bool) {
+	patience := time.NewTimer(completeTimeout)
+	defer patience.Stop()
+	select {
+	case <-s.registry.complete:
+	case <-patience.C:
+	case <-s.stop:
+		return nil, false
+	}
 	select {
 	case <-s.registry.running:
 		return s.registry.ctx, true
@@ -143,51 +146,13 @@ func (s *spoke) begin() (context.Context, bool) {
 	}
 }
 
-// adopt makes of an attempt what there is to make. It answers false when a
-// retry is due.
-func (s *spoke) adopt(ctx context.Context, a attempt) bool {
-	mine := func() bool { return s.conn != nil && a.want == s.conn.cred }
-	if !mine() && s.wanted() != a.want {
-		// Something else was offered meanwhile: this outcome is nobody's news.
-		if a.conn != nil {
-			a.conn.sever()
-		}
-		return true
-	}
-	if a.err == nil && !a.review {
-		a.err = s.take(ctx, a.conn)
-	}
-	now := time.Now()
-	if a.err != nil {
-		reason, message := explain(a.err)
-		s.update(func(st *State) {
-			s.settled = s.settled || reason != v1alpha1.ReasonUnreachable
-			if mine() {
-				st.doubted(reason, message, now)
-			} else {
-				st.refused(reason, message)
-			}
-		})
-		return mine()
-	}
-	s.update(func(st *State) {
-		if a.review {
-			st.reviewed(a.id.version)
-			return
-		}
-		s.settled, s.serves = true, a.want
-		st.connected(a.want.hash, a.want.config.Host, a.conn.identity.version, a.conn.identity.clusterUID, now)
-	})
-	return true
-}
-
 // take puts a new connection in the place of the present one, if it may be
 // there. A connection that is not taken is severed.
 func (s *spoke) take(ctx context.Context, next *connection) error {
 	found := next.identity.clusterUID
 	err := s.admit(found) // asked again: it took a while to list
 	if err == nil {
-		err = s.registry.publish(s, next)
+		err = s.registry.publish(ctx, s, next)
 	}
 	if err != nil {
 		next.sever()
@@ -197,23 +162,26 @@ func (s *spoke) take(ctx context.Context, next *connection) error {
 		s.leave() // the cluster before it, with all its Proxies, is not this spoke any more
 	}
 	if err := s.engage(ctx, next); err != nil {
+		s.registry.want(s, "")
 		err = &preflightError{v1alpha1.ReasonUnreachable, "the hub cannot work with the connection: " + err.Error()}
-		s.update(func(st *State) {
-			s.serves = nil
-			st.closed(explain(err))
-		})
+		s.closed(err)
 		return err
 	}
-	s.adopted = time.Now()
+	s.registry.hold(s, found)
 	return nil
 }
 
 // admit says why the spoke may not be this cluster; nil: it may.
 func (s *spoke) admit(clusterUID string) error {
+	owned := s.registry.mayHold(s, clusterUID)
 	if pinned := s.State().ClusterUID; !moved(pinned, clusterUID, s.accepts()) {
-		return &identityError{pinned, clusterUID}
+		var duplicate *duplicateError
+		if errors.As(owned, &duplicate) {
+			return &identityError{pinned, clusterUID, duplicate.owner}
+		}
+		return &identityError{pinned, clusterUID, ""}
 	}
-	return s.registry.stake(s, clusterUID)
+	return owned
 }
 
 func (s *spoke) accepts() string {
@@ -222,9 +190,19 @@ func (s *spoke) accepts() string {
 	return s.accept
 }
 
+func (s *spoke) closed(err error) {
+	s.update(func(st *State) {
+		s.serves = nil
+		st.closed(explain(err))
+	})
+}
+
 // engage makes next, which has been published, the connection of the
 // controllers and then of the fleet.
 func (s *spoke) engage(ctx context.Context, next *connection) error {
+	s.mu.Lock()
+	next.permit.Store(s.permit)
+	s.mu.Unlock()
 	var err error
 	if s.standing == nil {
 		s.standing = &standing{conn: next}
@@ -264,8 +242,12 @@ func (s *spoke) drop() {
 }
 
 // leave takes the spoke's Proxies out of the fleet at once and drops the
-// connection. Nothing in the cluster is touched.
+// connection. Nothing in the cluster is touched, by passes under way neither.
 func (s *spoke) leave() {
+	s.mu.Lock()
+	s.permit.revoked.Store(true)
+	s.permit = &permit{}
+	s.mu.Unlock()
 	s.gate.clear(func() { s.registry.Fleet.Retain(s.name, nil) })
 	s.drop()
 	s.registry.Recorder.ForgetSpoke(s.name)
@@ -276,14 +258,9 @@ func (s *spoke) giveUp() {
 	if s.conn == nil {
 		return
 	}
-	uid := s.conn.identity.clusterUID
-	if err := s.registry.mayHold(s, uid); err != nil {
+	if err := s.registry.mayHold(s, s.conn.identity.clusterUID); err != nil {
 		s.leave()
-		s.update(func(st *State) {
-			s.serves = nil
-			st.closed(explain(err))
-		})
-		s.registry.released(uid)
+		s.closed(err)
 	}
 }
 
@@ -302,7 +279,7 @@ func (s *spoke) check(ctx context.Context, counts bool) bool {
 		return true
 	case errors.As(err, &identity):
 		reason, message := explain(err)
-		s.update(func(st *State) { st.doubted(reason, message, now) })
+		s.update(func(st *State) { st.doubted(reason, message, false, now) })
 		return moved(identity.pinned, identity.found, s.accepts())
 	case counts:
 		reason, message := explain(err)
@@ -329,10 +306,13 @@ func (s *spoke) update(change func(*State)) {
 }
 
 // remove ends the spoke. When it returns, its Proxies are out of the fleet and
-// none will come back.
+// none will come back, and nothing goes to the cluster any more.
 func (s *spoke) remove() {
+	s.mu.Lock()
+	s.permit.revoked.Store(true)
+	s.mu.Unlock()
 	close(s.stop)
 	s.gate.shut(func() { s.registry.Fleet.Retain(s.name, nil) })
-	s.registry.Recorder.ForgetSpoke(s.name)
+	s.registry.forget(s.name)
 	s.log.Info("Spoke deregistered")
 }

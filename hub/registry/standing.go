@@ -143,23 +143,51 @@ type standingCache struct {
 }
 
 func (c *standingCache) GetInformer(_ context.Context, kind client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
-	informer, err := c.standing.current().informer(kind)
-	if err != nil {
-		return nil, err
-	}
-	return &standingInformer{Informer: informer, standing: c.standing, kind: kind}, nil
+	informer := &standingInformer{standing: c.standing, kind: kind}
+	_, err := informer.present()
+	return informer, err
 }
 
 func (c *standingCache) GetInformerForKind(_ context.Context, kind schema.GroupVersionKind, _ ...cache.InformerGetOption) (cache.Informer, error) {
 	return nil, fmt.Errorf("informers of a spoke are asked for by object, not by kind %s", kind)
 }
 
-// standingInformer adds handlers that outlive the informer behind it.
+// standingInformer stands for the informer of the present connection; it keeps
+// none, whose cache would live as long.
 type standingInformer struct {
-	cache.Informer
 	standing *standing
 	kind     client.Object
 }
+
+func (i *standingInformer) present() (cache.Informer, error) {
+	return i.standing.current().informer(i.kind)
+}
+
+func (i *standingInformer) AddIndexers(toolscache.Indexers) error {
+	return errors.New("the registry keeps no indexes")
+}
+
+func (i *standingInformer) HasSynced() bool {
+	informer, err := i.present()
+	return err == nil && informer.HasSynced()
+}
+
+func (i *standingInformer) HasSyncedChecker() toolscache.DoneChecker {
+	informer, err := i.present()
+	if err != nil {
+		return never{}
+	}
+	return informer.HasSyncedChecker()
+}
+
+// IsStopped says no: there is a next connection, or the engagement ends.
+func (i *standingInformer) IsStopped() bool { return false }
+
+// never is not done.
+type never struct{}
+
+func (never) Name() string          { return "a spoke's informer" }
+func (never) Done() <-chan struct{} { return nil }
 
 func (i *standingInformer) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandlerWithOptions(handler, toolscache.HandlerOptions{})

@@ -6,8 +6,8 @@ const (
 	// checkMisses is how many contacts in a row may fail before a connected spoke
 	// counts as unreachable.
 	checkMisses = 3
-	// reviewMisses is how many reviews in a row must find the same kind of fault
-	// before it counts: a starting API server refuses for a moment what it grants.
+	// reviewMisses is how many reviews or renewals in a row must fail before that
+	// counts: a starting API server refuses for a moment what it grants.
 	reviewMisses = 2
 )
 
@@ -21,8 +21,12 @@ const (
 	reasonIdentityChanged = "IdentityChanged"
 )
 
-// State is what the registry makes of a spoke. It is comparable: a change of it
-// is what has to be told.
+// fault is why something does not work; the zero value: it does, or has not
+// been tried.
+type fault struct{ reason, message string }
+
+// State is what the registry makes of a spoke. It is comparable: a change of
+// what is visible of it has to be told.
 type State struct {
 	// Ready and Reason are the Ready condition; Message is for a person.
 	Ready           bool
@@ -30,7 +34,8 @@ type State struct {
 	// Since is when a loss began: the first of the contacts that failed. Zero
 	// while nothing is lost.
 	Since time.Time
-	// CredentialReason is set while a changed kubeconfig is not taken.
+	// CredentialReason is set while something serves that is not what was
+	// offered last, because that does not work.
 	CredentialReason, CredentialMessage string
 	// Others says which other hubs have marked Proxies here; empty: none.
 	Others                      string
@@ -42,8 +47,13 @@ type State struct {
 	// LastContact is when the spoke answered last; zero: never.
 	LastContact time.Time
 
-	// serving says that a connection is up, whether or not it answers right now.
+	// serving says that a connection is up, whether or not it answers right now;
+	// lost is why it does not.
 	serving bool
+	lost    fault
+	// offer is the key of what was offered last, refused why that does not serve.
+	offer   string
+	refused fault
 	// misses and doubts count contacts and reviews in a row that failed, missing
 	// is when the first of those contacts did.
 	misses, doubts int
@@ -53,11 +63,33 @@ type State struct {
 // newState is that of a spoke which has not been looked at. clusterUID is the
 // identity that the spoke had for a hub before this one, if any.
 func newState(clusterUID string) State {
-	return State{Reason: reasonConnecting, Message: "connecting for the first time", ClusterUID: clusterUID}
+	s := State{ClusterUID: clusterUID}
+	s.derive()
+	return s
+}
+
+// derive puts into words what the state comes down to.
+func (s *State) derive() {
+	s.CredentialReason, s.CredentialMessage = "", ""
+	s.Ready = s.serving && s.lost == fault{}
+	switch {
+	case s.Ready:
+		s.Reason, s.Message = reasonConnected, "connected"
+	case s.serving:
+		s.Reason, s.Message = s.lost.reason, s.lost.message
+	case s.refused != fault{}:
+		s.Reason, s.Message = s.refused.reason, s.refused.message
+	default:
+		s.Reason, s.Message = reasonConnecting, "connecting for the first time"
+	}
+	if s.serving {
+		s.CredentialReason, s.CredentialMessage = s.refused.reason, s.refused.message
+	}
 }
 
 // visible is the part of the state that a Spoke shows.
 func (s State) visible() State {
+	s.lost, s.refused, s.offer = fault{}, fault{}, ""
 	s.misses, s.doubts = 0, 0
 	s.missing, s.LastContact = time.Time{}, time.Time{}
 	return s
@@ -66,56 +98,53 @@ func (s State) visible() State {
 // isLost says that a connection is up which does not answer any more.
 func (s State) isLost() bool { return s.serving && !s.Ready }
 
-// offered takes note of a kubeconfig. server is empty for one that is refused.
-func (s *State) offered(hash, server string) {
-	s.Hash = hash
+// offered takes note of what the Secret holds now. server is empty for what is
+// refused at sight.
+func (s *State) offered(key, hash, server string) {
+	s.offer, s.Hash, s.refused = key, hash, fault{}
 	if !s.serving {
 		s.Server = server
 	}
+	s.derive()
 }
 
-// refused says why what was offered leads to no connection: on Ready while
-// nothing serves, beside it while something else does.
-func (s *State) refused(reason, message string) {
-	if s.serving {
-		s.CredentialReason, s.CredentialMessage = reason, message
-	} else {
-		s.Ready, s.Reason, s.Message = false, reason, message
-	}
+// fails says why what was offered last does not serve.
+func (s *State) fails(reason, message string) {
+	s.refused = fault{reason, message}
+	s.derive()
 }
 
-// accepted takes a refusal back: what was offered last is what serves.
-func (s *State) accepted() { s.CredentialReason, s.CredentialMessage = "", "" }
-
-// connected says that what was offered with this hash serves now.
-func (s *State) connected(hash, server, version, clusterUID string, now time.Time) {
-	s.serving = true
-	s.Server, s.Version, s.ClusterUID = server, version, clusterUID
-	s.Ready, s.Reason, s.Message = true, reasonConnected, "connected"
-	if s.Hash == hash {
-		s.accepted()
+// connected says that what was offered with this key serves now, as this
+// cluster. What was offered meanwhile may have been refused, and stays so.
+func (s *State) connected(key, server, version, clusterUID string, now time.Time) {
+	s.serving, s.lost = true, fault{}
+	s.Server, s.ClusterUID, s.Since = server, clusterUID, time.Time{}
+	if s.offer == key {
+		s.refused = fault{}
 	}
 	s.answered(now)
 	s.reviewed(version)
-	s.Since = time.Time{}
 }
 
 // closed says that the connection was given up, and why.
 func (s *State) closed(reason, message string) {
-	s.serving, s.Others = false, ""
-	s.accepted()
-	s.refused(reason, message)
+	s.serving, s.lost, s.Others, s.Since = false, fault{}, "", time.Time{}
+	if s.refused == (fault{}) {
+		s.refused = fault{reason, message}
+	}
+	s.derive()
 }
 
 // answered takes note of a contact. It makes nothing ready that is lost: that
 // takes a connection whose informers have listed since.
 func (s *State) answered(now time.Time) {
 	s.misses, s.missing, s.LastContact = 0, time.Time{}, now
+	s.derive()
 }
 
 // missed takes note of a contact that failed. A refused credential counts at
-// once, anything else when it has happened checkMisses times in a row. What is
-// told then is the first moment of loss: later misses change nothing.
+// once, anything else when it has happened checkMisses times in a row. The loss
+// then began with the first of them.
 func (s *State) missed(reason, message string, now time.Time) {
 	if s.misses == 0 {
 		s.missing = now
@@ -127,12 +156,17 @@ func (s *State) missed(reason, message string, now time.Time) {
 }
 
 // reviewed takes note of a review that found nothing wrong.
-func (s *State) reviewed(version string) { s.doubts, s.Version = 0, version }
+func (s *State) reviewed(version string) {
+	s.doubts, s.Version = 0, version
+	s.derive()
+}
 
-// doubted takes note of a review that failed. That the spoke was not reached is
-// for the contacts to find; another cluster counts at once.
-func (s *State) doubted(reason, message string, now time.Time) {
-	if reason == reasonUnreachable && s.Ready {
+// doubted takes note of a review that failed, or of a renewal: a connection
+// that was to replace one whose informers have lost their watch. That a review
+// did not reach the spoke is for the contacts to find; another cluster counts at
+// once.
+func (s *State) doubted(reason, message string, renewal bool, now time.Time) {
+	if reason == reasonUnreachable && !renewal && s.Ready {
 		return
 	}
 	s.doubts++
@@ -141,43 +175,16 @@ func (s *State) doubted(reason, message string, now time.Time) {
 	}
 }
 
-// lose keeps the first words for a reason: the same fault worded otherwise is no news.
 func (s *State) lose(reason, message string, since time.Time) {
 	if s.Ready {
 		s.Since = since
-	} else if s.Reason == reason {
-		return
 	}
-	s.Ready, s.Reason, s.Message = false, reason, message
+	s.lost = fault{reason, message}
+	s.derive()
 }
 
 // moved says whether a spoke that was pinned to one cluster may become another:
 // an unpinned one may, and one whose admin has named the other.
 func moved(pinned, found, accepted string) (allowed bool) {
 	return pinned == "" || pinned == found || accepted == found
-}
-
-// claim is a spoke's claim to a cluster.
-type claim struct {
-	spoke, clusterUID string
-	// created is when the spoke was registered first.
-	created time.Time
-}
-
-// holder names the spoke that a cluster belongs to: of all that claim it the
-// oldest, of those the first by name. It is empty when none does.
-func holder(claims []claim, clusterUID string) string {
-	var best *claim
-	for i := range claims {
-		c := &claims[i]
-		switch {
-		case c.clusterUID != clusterUID:
-		case best == nil, c.created.Before(best.created), c.created.Equal(best.created) && c.spoke < best.spoke:
-			best = c
-		}
-	}
-	if best == nil {
-		return ""
-	}
-	return best.spoke
 }

@@ -12,7 +12,7 @@ import (
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func TestState(t *testing.T) {
-	connected := func(s *State) { s.offered("A", "https://a"); s.connected("A", "https://a", "v1", "uid", noon) }
+	connected := func(s *State) { s.offered("A", "A", "https://a"); s.connected("A", "https://a", "v1", "uid", noon) }
 	for _, tc := range []struct {
 		name string
 		do   func(*State)
@@ -22,8 +22,8 @@ func TestState(t *testing.T) {
 		server             string
 	}{
 		{"new", func(*State) {}, false, "Connecting", "", ""},
-		{"refused from the start", func(s *State) { s.offered("A", ""); s.refused("KubeconfigInvalid", "m") }, false, "KubeconfigInvalid", "", ""},
-		{"does not connect", func(s *State) { s.offered("A", "https://a"); s.refused("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
+		{"refused from the start", func(s *State) { s.offered("A", "A", ""); s.fails("KubeconfigInvalid", "m") }, false, "KubeconfigInvalid", "", ""},
+		{"does not connect", func(s *State) { s.offered("A", "A", "https://a"); s.fails("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
 		{"connected", connected, true, "Connected", "", "https://a"},
 		{"two contacts missed", func(s *State) { connected(s); s.missed("Unreachable", "m", noon); s.missed("Unreachable", "m", noon) }, true, "Connected", "", "https://a"},
 		{"three contacts missed", func(s *State) {
@@ -51,58 +51,75 @@ func TestState(t *testing.T) {
 			s.answered(noon)
 			connected(s)
 		}, true, "Connected", "", "https://a"},
-		{"one review finds a right missing", func(s *State) { connected(s); s.doubted("Forbidden", "m", noon) }, true, "Connected", "", "https://a"},
+		{"one review finds a right missing", func(s *State) { connected(s); s.doubted("Forbidden", "m", false, noon) }, true, "Connected", "", "https://a"},
 		{"two reviews do", func(s *State) {
 			connected(s)
-			s.doubted("Forbidden", "m", noon)
-			s.doubted("Forbidden", "m", noon)
+			s.doubted("Forbidden", "m", false, noon)
+			s.doubted("Forbidden", "m", false, noon)
 		}, false, "Forbidden", "", "https://a"},
 		{"a good review in between starts the count again", func(s *State) {
 			connected(s)
-			s.doubted("Forbidden", "m", noon)
+			s.doubted("Forbidden", "m", false, noon)
 			s.reviewed("v1")
-			s.doubted("Forbidden", "m", noon)
+			s.doubted("Forbidden", "m", false, noon)
 		}, true, "Connected", "", "https://a"},
 		{"a review that reaches nobody is the contacts' to tell", func(s *State) {
 			connected(s)
 			for range 5 {
-				s.doubted("Unreachable", "m", noon)
+				s.doubted("Unreachable", "m", false, noon)
 			}
 		}, true, "Connected", "", "https://a"},
-		{"another cluster counts at once", func(s *State) { connected(s); s.doubted("IdentityChanged", "m", noon) }, false, "IdentityChanged", "", "https://a"},
+		{"two renewals that fail do", func(s *State) {
+			connected(s)
+			s.doubted("Unreachable", "m", true, noon)
+			s.doubted("Unreachable", "m", true, noon)
+		}, false, "Unreachable", "", "https://a"},
+		{"given up for another spoke", func(s *State) { connected(s); s.closed("DuplicateCluster", "m") }, false, "DuplicateCluster", "", "https://a"},
+		{"given up while the Secret holds a bad change", func(s *State) {
+			connected(s)
+			s.offered("B", "B", "")
+			s.fails("KubeconfigInvalid", "m")
+			s.closed("DuplicateCluster", "m")
+		}, false, "KubeconfigInvalid", "", "https://a"},
+		{"refused while another one was coming up", func(s *State) {
+			s.offered("A", "A", "https://a")
+			s.offered("B", "B", "")
+			s.fails("KubeconfigInvalid", "m")
+			s.connected("A", "https://a", "v1", "uid", noon)
+		}, true, "Connected", "KubeconfigInvalid", "https://a"},
+		{"another cluster counts at once", func(s *State) { connected(s); s.doubted("IdentityChanged", "m", false, noon) }, false, "IdentityChanged", "", "https://a"},
 		{"what a lost one turns out to have is told", func(s *State) {
 			connected(s)
 			for range 3 {
 				s.missed("Unreachable", "m", noon)
 			}
-			s.doubted("CRDMissing", "m", noon)
+			s.doubted("CRDMissing", "m", false, noon)
 		}, false, "CRDMissing", "", "https://a"},
-		{"a bad change leaves what serves", func(s *State) { connected(s); s.offered("B", ""); s.refused("KubeconfigInvalid", "m") }, true, "Connected", "KubeconfigInvalid", "https://a"},
+		{"a bad change leaves what serves", func(s *State) { connected(s); s.offered("B", "B", ""); s.fails("KubeconfigInvalid", "m") }, true, "Connected", "KubeconfigInvalid", "https://a"},
 		{"and an answer of what serves does not make it good", func(s *State) {
 			connected(s)
-			s.offered("B", "")
-			s.refused("KubeconfigInvalid", "m")
+			s.offered("B", "B", "")
+			s.fails("KubeconfigInvalid", "m")
 			s.answered(noon)
 		}, true, "Connected", "KubeconfigInvalid", "https://a"},
 		{"nor does a renewal of what serves", func(s *State) {
 			connected(s)
-			s.offered("B", "")
-			s.refused("KubeconfigInvalid", "m")
+			s.offered("B", "B", "")
+			s.fails("KubeconfigInvalid", "m")
 			s.connected("A", "https://a", "v1", "uid", noon)
 		}, true, "Connected", "KubeconfigInvalid", "https://a"},
 		{"a bad change taken back", func(s *State) {
 			connected(s)
-			s.offered("B", "")
-			s.refused("KubeconfigInvalid", "m")
-			s.offered("A", "https://a")
-			s.accepted()
+			s.offered("B", "B", "")
+			s.fails("KubeconfigInvalid", "m")
+			s.offered("A", "A", "https://a")
 		}, true, "Connected", "", "https://a"},
 		{"a change that connects", func(s *State) {
 			connected(s)
-			s.offered("B", "https://b")
+			s.offered("B", "B", "https://b")
 			s.connected("B", "https://b", "v2", "uid", noon)
 		}, true, "Connected", "", "https://b"},
-		{"a swap that fails half way", func(s *State) { connected(s); s.offered("B", "https://b"); s.closed("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
+		{"a swap that fails half way", func(s *State) { connected(s); s.offered("B", "B", "https://b"); s.closed("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newState("")
@@ -127,18 +144,18 @@ func TestTheStatesReasonsAreTheAPIs(t *testing.T) {
 
 func TestWhatARestartedHubWritesDoesNotContradictItself(t *testing.T) {
 	before := newState("")
-	before.offered("A", "https://a")
+	before.offered("A", "A", "https://a")
 	before.connected("A", "https://a", "v1", "uid", noon)
-	before.offered("B", "")
-	before.refused("KubeconfigInvalid", "a typo")
+	before.offered("B", "B", "")
+	before.fails("KubeconfigInvalid", "a typo")
 	var status v1alpha1.SpokeStatus
 	fillStatus(&status, before)
 	if !meta.IsStatusConditionFalse(status.Conditions, v1alpha1.ConditionCredentialAccepted) {
 		t.Fatal("a bad change of the kubeconfig is not told")
 	}
 	after := newState("")
-	after.offered("B", "")
-	after.refused("KubeconfigInvalid", "a typo")
+	after.offered("B", "B", "")
+	after.fails("KubeconfigInvalid", "a typo")
 	fillStatus(&status, after)
 	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionCredentialAccepted); c != nil {
 		t.Errorf("nothing serves, and yet it says: %s", c.Message)
@@ -171,7 +188,7 @@ func TestALossBeganWithTheFirstContactThatFailed(t *testing.T) {
 		s.missed("Unreachable", "m", noon.Add(time.Duration(i)*time.Minute))
 	}
 	s.missed("Unreachable", "in other words", noon.Add(time.Hour))
-	s.doubted("CRDMissing", "m", noon.Add(2*time.Hour))
+	s.doubted("CRDMissing", "m", false, noon.Add(2*time.Hour))
 	if !s.Since.Equal(noon) {
 		t.Errorf("lost since %s, want the first moment", s.Since)
 	}
@@ -186,20 +203,6 @@ func TestALossBeganWithTheFirstContactThatFailed(t *testing.T) {
 	}
 }
 
-func TestTheSameFaultInOtherWordsIsNoNews(t *testing.T) {
-	s := newState("")
-	s.connected("A", "https://a", "v1", "uid", noon)
-	for range 3 {
-		s.missed("Unreachable", "refused", noon)
-	}
-	before := s.visible()
-	s.missed("Unreachable", "timed out", noon.Add(time.Minute))
-	s.answered(noon.Add(2 * time.Minute))
-	if s.visible() != before {
-		t.Errorf("%+v is to be told after %+v", s, before)
-	}
-}
-
 func TestMoved(t *testing.T) {
 	for _, tc := range []struct {
 		pinned, found, accepted string
@@ -209,27 +212,6 @@ func TestMoved(t *testing.T) {
 	} {
 		if got := moved(tc.pinned, tc.found, tc.accepted); got != tc.want {
 			t.Errorf("pinned %q, found %q, accepted %q: %v", tc.pinned, tc.found, tc.accepted, got)
-		}
-	}
-}
-
-func TestHolder(t *testing.T) {
-	claimOf := func(name, uid string, age int) claim {
-		return claim{name, uid, noon.Add(-time.Duration(age) * time.Second)}
-	}
-	for _, tc := range []struct {
-		name   string
-		claims []claim
-		want   string
-	}{
-		{"nobody", []claim{claimOf("a", "other", 1)}, ""},
-		{"the only one", []claim{claimOf("a", "x", 1), claimOf("b", "other", 9)}, "a"},
-		{"the older", []claim{claimOf("a", "x", 1), claimOf("b", "x", 2)}, "b"},
-		{"of one age the first by name", []claim{claimOf("b", "x", 1), claimOf("a", "x", 1)}, "a"},
-		{"the local one, which has no age", []claim{claimOf("a", "x", 1000), {"z", "x", time.Time{}}}, "z"},
-	} {
-		if got := holder(tc.claims, "x"); got != tc.want {
-			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
 }

@@ -58,6 +58,15 @@ func orDash(v string) string {
 	return v
 }
 
+// wordless is the status without its messages.
+func wordless(status *v1alpha1.SpokeStatus) *v1alpha1.SpokeStatus {
+	status = status.DeepCopy()
+	for i := range status.Conditions {
+		status.Conditions[i].Message = ""
+	}
+	return status
+}
+
 // transition is what an Event tells of a Spoke.
 type transition struct{ kind, reason, note string }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -38,5 +39,26 @@ func TestTransitions(t *testing.T) {
 		if got := fmt.Sprint(transitions(tc.before, tc.after)); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
+	}
+}
+
+func TestOtherWordsForTheSameFaultAreNoTransition(t *testing.T) {
+	said := func(reason, message string) *v1alpha1.SpokeStatus {
+		s := newState("")
+		s.offered("A", "A", "https://a")
+		s.fails(reason, message)
+		status := &v1alpha1.SpokeStatus{}
+		fillStatus(status, s)
+		for i := range status.Conditions {
+			status.Conditions[i].LastTransitionTime = metav1.Time{}
+		}
+		return status
+	}
+	first := wordless(said("Unreachable", "it is 12:00"))
+	if !equality.Semantic.DeepEqual(first, wordless(said("Unreachable", "it is 12:01"))) {
+		t.Error("the same fault in other words would be written at each retry")
+	}
+	if equality.Semantic.DeepEqual(first, wordless(said("Unauthorized", "it is 12:00"))) {
+		t.Error("another fault would wait")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -152,6 +153,9 @@ func TestNothingGoesToASpokeThatIsDeregistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := r.spokes["spoke"]
+	put(r, "spoke", c.Kubeconfig("another-token")) // the pass is on the connection before
+	until(t, s, "rotated", func(State) bool { return s.serving().hash == s.State().Hash })
 	r.deregister("spoke")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "crawl", Name: "late"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
 	if err := cl.GetClient().Create(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "not registered any more") {
@@ -198,6 +202,93 @@ func TestFailedAttemptsLeaveNothingBehind(t *testing.T) {
 	attempt(50)
 	eventually(t, "as before", func() bool { return c.Watches() == 0 && runtime.NumGoroutine() <= before+5 },
 		func() any { return fmt.Sprintf("%d goroutines, %d before", runtime.NumGoroutine(), before) })
+}
+
+func TestABlindConnectionIsNotCalledConnected(t *testing.T) {
+	for name, blind := range map[string]func(*apiserver.Cluster){
+		"lists fail": func(c *apiserver.Cluster) {
+			c.Answer(apiserver.ProxiesPath, apiserver.Status(500, "InternalError", "no list today"))
+		},
+		"lists forbidden": func(c *apiserver.Cluster) {
+			c.Answer(apiserver.ProxiesPath, apiserver.Status(403, "Forbidden", "no list today"))
+		},
+	} {
+		c := apiserver.Start(t).Cluster("c")
+		c.Put(proxyNamed("a"))
+		r, _ := startedWith(t, time.Second) // the watch is lost before the contacts find out
+		s := put(r, "spoke", c.Kubeconfig(theToken))
+		until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+		c.Unavailable(true)
+		eventually(t, "the broken watch is noticed", func() bool { return !r.Answers("spoke") }, func() any { return s.State() })
+		blind(c)
+		c.Unavailable(false)
+		st := until(t, s, "not ready while "+name, func(st State) bool { return !st.Ready })
+		if !strings.Contains(st.Message, "no list today") || !r.knows("a") {
+			t.Errorf("%s: %+v, its Proxy known: %v", name, st, r.knows("a"))
+		}
+		c.Answer(apiserver.ProxiesPath, apiserver.Answer{})
+		until(t, s, "connected again", reason(v1alpha1.ReasonConnected))
+	}
+}
+
+func TestNothingGoesToAClusterThatHasTakenTheAddress(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	r, _, s := connected(t, c)
+	cl, err := r.Get(t.Context(), "spoke")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetUID("another")
+	until(t, s, "another", reason(v1alpha1.ReasonIdentityChanged))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "crawl", Name: "astray"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
+	if err := cl.GetClient().Create(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("a pass under way could create a pod there: %v", err)
+	}
+}
+
+func TestACacheIsLetGoWithItsConnection(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	c.Put(proxyNamed("a"))
+	r, e, s := connected(t, c)
+	ctx, cl := e.last()
+	informer, err := cl.GetCache().GetInformer(ctx, &v1alpha1.Proxy{}) // as a controller keeps it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{}); err != nil {
+		t.Fatal(err)
+	}
+	first := weak.Make(s.connected())
+	put(r, "spoke", c.Kubeconfig("another-token"))
+	until(t, s, "rotated", func(State) bool { return s.serving().hash == s.State().Hash })
+	eventually(t, "let go", func() bool { runtime.GC(); return first.Value() == nil }, func() any { return nil })
+	if !informer.HasSynced() || informer.IsStopped() {
+		t.Error("what the controller keeps does not speak of the present connection")
+	}
+}
+
+func (s *spoke) connected() *connection {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return s.registry.engaged[s.name]
+}
+
+func TestWhatAServerCallsItselfIsNotTakenForAnything(t *testing.T) {
+	for name, answer := range map[string]struct{ path, body string }{
+		"a version with the token": {apiserver.VersionPath, `{"gitVersion":"v1.` + theToken + `"}`},
+		"an endless version":       {apiserver.VersionPath, `{"gitVersion":"v` + strings.Repeat("1", 1<<20) + `"}`},
+		"a version with markup":    {apiserver.VersionPath, `{"gitVersion":"v1 <b>"}`},
+		"an endless UID":           {apiserver.KubeSystemPath, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"uid":"` + strings.Repeat("1", 64) + `"}}`},
+		"a UID that is none":       {apiserver.KubeSystemPath, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"uid":"a/b"}}`},
+	} {
+		c := apiserver.Start(t).Cluster("c")
+		c.Answer(answer.path, apiserver.Answer{Body: answer.body})
+		r, _ := startedWith(t, often)
+		st := until(t, put(r, "spoke", c.Kubeconfig(theToken)), name, reason(v1alpha1.ReasonUnreachable))
+		if !strings.Contains(st.Message, "does not answer as a Kubernetes API server") || st.Version != "" || strings.Contains(st.Message, theToken) {
+			t.Errorf("%s: %+v", name, st)
+		}
+	}
 }
 
 func TestAFloodIsCutOff(t *testing.T) {

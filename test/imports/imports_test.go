@@ -29,6 +29,7 @@ var decisions = []string{
 	"hub/lease",
 	"hub/proxy/lanes.go",
 	"hub/proxy/plan.go",
+	"hub/registry/claims.go",
 	"hub/registry/state.go",
 	"hub/rest/query.go",
 }

@@ -1,0 +1,182 @@
+package registry
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/apiserver"
+)
+
+func TestOneClusterUnderTwoNamesIsEngagedOnce(t *testing.T) {
+	r, e := started(t)
+	raw := apiserver.Start(t).Cluster("good").Kubeconfig(theToken)
+	first := put(r, "first", raw)
+	until(t, first, "connected", reason(v1alpha1.ReasonConnected))
+	second := put(r, "second", raw)
+	st := until(t, second, "refused", reason(v1alpha1.ReasonDuplicateCluster))
+	if st.Ready || !strings.Contains(st.Message, "spoke first") || !first.State().Ready {
+		t.Errorf("%+v", st)
+	}
+	r.deregister("first")
+	until(t, second, "connected once it is alone", reason(v1alpha1.ReasonConnected))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !slices.Equal(e.names, []string{"first", "second"}) {
+		t.Errorf("engaged %v", e.names)
+	}
+}
+
+// aged registers a kubeconfig as that of a Secret so many seconds old.
+func aged(r *Registry, name string, age int, kubeconfig []byte, more ...func(*registration)) *spoke {
+	reg := registration{secret: name, kubeconfig: kubeconfig, created: noon.Add(-time.Duration(age) * time.Second)}
+	for _, edit := range more {
+		edit(&reg)
+	}
+	return r.register(name, reg)
+}
+
+func pinned(uid string) func(*registration)    { return func(r *registration) { r.pinned = uid } }
+func accepting(uid string) func(*registration) { return func(r *registration) { r.accept = uid } }
+
+// listedUnder names the spokes under which the fleet has the Proxy.
+func (r *Registry) listedUnder(name string) []string {
+	var under []string
+	for _, p := range r.Fleet.All() {
+		if p.Name == name {
+			under = append(under, p.Cluster)
+		}
+	}
+	return under
+}
+
+func TestTheOlderTakesTheClusterFromTheYounger(t *testing.T) {
+	c := apiserver.Start(t).Cluster("x")
+	c.Put(proxyNamed("a"))
+	r, _ := startedWith(t, often)
+	young := aged(r, "young", 1, c.Kubeconfig(theToken))
+	until(t, young, "connected", reason(v1alpha1.ReasonConnected))
+	old := aged(r, "old", 2, c.Kubeconfig(theToken))
+	began := time.Now()
+	gap := time.Duration(0)
+	eventually(t, "listed under the older", func() bool {
+		switch under := r.listedUnder("a"); {
+		case len(under) > 1:
+			t.Fatalf("listed under %v at once", under)
+		case len(under) == 0 && gap == 0:
+			gap = time.Since(began)
+		case len(under) == 1 && under[0] == "old":
+			return true
+		}
+		return false
+	}, func() any { return old.State() })
+	t.Logf("listed under the older after %s", time.Since(began).Round(time.Millisecond))
+	until(t, young, "a duplicate", reason(v1alpha1.ReasonDuplicateCluster))
+	until(t, old, "connected", reason(v1alpha1.ReasonConnected))
+	r.deregister("old")
+	until(t, young, "connected again", reason(v1alpha1.ReasonConnected))
+}
+
+func TestAnIdentityAloneTakesNothingFromTheYounger(t *testing.T) {
+	server := apiserver.Start(t)
+	server.Cluster("victim").Put(proxyNamed("a"))
+	liar := server.Cluster("liar")
+	liar.SetUID("uid-victim")
+	liar.Put(proxyNamed("a")) // of the same name, and another UID
+	r, _ := startedWith(t, often)
+	victim := aged(r, "victim", 1, server.Cluster("victim").Kubeconfig(theToken))
+	until(t, victim, "connected", reason(v1alpha1.ReasonConnected))
+	st := until(t, aged(r, "liar", 2, liar.Kubeconfig(theToken)), "refused", reason(v1alpha1.ReasonDuplicateCluster))
+	if !strings.Contains(st.Message, "none of its Proxies") || !victim.State().Ready || !slices.Equal(r.listedUnder("a"), []string{"victim"}) {
+		t.Errorf("%s; the victim is %+v, listed under %v", st.Message, victim.State(), r.listedUnder("a"))
+	}
+}
+
+func TestARefusedMoveCostsNothingThatIsServed(t *testing.T) {
+	server := apiserver.Start(t)
+	x, y := server.Cluster("x"), server.Cluster("y")
+	x.Put(proxyNamed("a"))
+	r, _ := startedWith(t, often)
+	b := aged(r, "b", 9, y.Kubeconfig(theToken))
+	a := aged(r, "a", 5, x.Kubeconfig(theToken))
+	until(t, a, "connected", reason(v1alpha1.ReasonConnected))
+	until(t, b, "connected", reason(v1alpha1.ReasonConnected))
+	c := aged(r, "c", 1, x.Kubeconfig(theToken))
+	until(t, c, "a duplicate", reason(v1alpha1.ReasonDuplicateCluster))
+	aged(r, "a", 5, y.Kubeconfig(theToken), accepting("uid-y"))
+	st := until(t, a, "refused", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonDuplicateCluster })
+	if !st.Ready || !slices.Equal(r.listedUnder("a"), []string{"a"}) {
+		t.Errorf("%+v, listed under %v", st, r.listedUnder("a"))
+	}
+	until(t, c, "still a duplicate", reason(v1alpha1.ReasonDuplicateCluster))
+	// Undone, as the message says.
+	aged(r, "a", 5, x.Kubeconfig(theToken))
+	until(t, a, "accepted", func(st State) bool { return st.Ready && st.CredentialReason == "" })
+}
+
+func TestTheOrderOfRegistrationMakesNoDifference(t *testing.T) {
+	for _, first := range []string{"young", "old"} {
+		c := apiserver.Start(t).Cluster("x")
+		r, _ := startedWith(t, often)
+		// The older was this cluster for a hub before, and is not reached now.
+		gone := kubeconfigTo(t, "https://127.0.0.1:1", nil)
+		var young *spoke
+		if first == "young" {
+			young = aged(r, "young", 1, c.Kubeconfig(theToken))
+			until(t, young, "connected", reason(v1alpha1.ReasonConnected))
+			aged(r, "old", 2, gone, pinned("uid-x"))
+		} else {
+			aged(r, "old", 2, gone, pinned("uid-x"))
+			young = aged(r, "young", 1, c.Kubeconfig(theToken))
+		}
+		until(t, young, "a duplicate", reason(v1alpha1.ReasonDuplicateCluster))
+		if _, err := r.Get(t.Context(), "young"); err == nil {
+			t.Errorf("%s first: engaged although it is a duplicate", first)
+		}
+		r.deregister("old")
+		until(t, young, "connected", reason(v1alpha1.ReasonConnected))
+	}
+}
+
+func TestAReviewOfAConnectionThatIsGoneIsNobodysNews(t *testing.T) {
+	c := apiserver.Start(t).Cluster("x")
+	r, _ := startedWith(t, often)
+	young := aged(r, "young", 1, c.Kubeconfig(theToken))
+	until(t, young, "connected", reason(v1alpha1.ReasonConnected))
+	c.Answer(apiserver.AccessReviewsPath, apiserver.Answer{Hang: true})
+	eventually(t, "a review hangs", func() bool {
+		return slices.Contains(c.Requests()[len(c.Requests())-1:], "POST "+apiserver.AccessReviewsPath) || young.State().doubts > 0 || countOf(c.Requests(), "POST "+apiserver.AccessReviewsPath) > 30
+	}, func() any { return nil })
+	aged(r, "old", 2, kubeconfigTo(t, "https://127.0.0.1:1", nil), pinned("uid-x"))
+	until(t, young, "a duplicate", reason(v1alpha1.ReasonDuplicateCluster))
+	c.Answer(apiserver.AccessReviewsPath, apiserver.Answer{})
+	r.deregister("old")
+	until(t, young, "connected", reason(v1alpha1.ReasonConnected))
+}
+
+func countOf(all []string, one string) (n int) {
+	for _, s := range all {
+		if s == one {
+			n++
+		}
+	}
+	return n
+}
+
+func TestABadChangeIsNotForgottenWhenTheClusterIsGivenUp(t *testing.T) {
+	c := apiserver.Start(t).Cluster("x")
+	r, _ := startedWith(t, often)
+	young := aged(r, "young", 1, c.Kubeconfig(theToken))
+	until(t, young, "connected", reason(v1alpha1.ReasonConnected))
+	aged(r, "young", 1, []byte("typo"))
+	until(t, young, "refused", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonKubeconfigInvalid })
+	aged(r, "old", 2, c.Kubeconfig(theToken))
+	until(t, young, "refused for what its Secret holds", func(st State) bool { return !st.Ready && st.Reason == v1alpha1.ReasonKubeconfigInvalid })
+	r.deregister("old")
+	requests := len(c.Requests())
+	if st := young.State(); st.Reason != v1alpha1.ReasonKubeconfigInvalid || young.wanted() != nil {
+		t.Errorf("%+v after %d requests", st, requests)
+	}
+}
