@@ -38,8 +38,8 @@ type SpokeStatus struct {
 	// +optional
 	Instances *int32 `json:"instances,omitempty"`
 
-	// KubeconfigHash is the SHA-256 of the kubeconfig that was looked at last,
-	// never the kubeconfig itself.
+	// KubeconfigHash is the SHA-256, in hex, of the kubeconfig that was tried last:
+	// the one in use, or the one that CredentialAccepted is about.
 	// +optional
 	KubeconfigHash string `json:"kubeconfigHash,omitempty"`
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -99,6 +100,11 @@ func connect(ctx context.Context, cred *credential, o Options, log logr.Logger, 
 	}
 	if err != nil {
 		conn.sever()
+		var unknown x509.UnknownAuthorityError
+		if errors.As(err, &unknown) && len(conn.config.CAData) == 0 {
+			err = &preflightError{v1alpha1.ReasonUnreachable,
+				"the server's certificate is of an authority that the hub does not know, and the kubeconfig names none: give certificate-authority-data"}
+		}
 		return nil, err
 	}
 	return conn, nil

@@ -256,7 +256,7 @@ func (c *secretController) writeSpoke(ctx context.Context, spoke *v1alpha1.Spoke
 	if !told {
 		c.counted[spoke.Name] = time.Now()
 	}
-	for _, t := range transitions(base.Status.Conditions, after.Conditions) {
+	for _, t := range transitions(&base.Status, after) {
 		c.events.Eventf(spoke, nil, t.kind, t.reason, "Register", "%s", t.note)
 	}
 	return 0, nil

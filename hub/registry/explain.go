@@ -66,7 +66,7 @@ func explainRequest(err error) (reason, message string) {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return v1alpha1.ReasonUnreachable, "the connection is refused: " + inner(err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return v1alpha1.ReasonUnreachable, "no usable answer comes in time"
+		return v1alpha1.ReasonUnreachable, fmt.Sprintf("no usable answer comes in time, which is %s", requestTimeout)
 	case isOfTheConnection(err), errors.As(err, new(apierrors.APIStatus)):
 		return v1alpha1.ReasonUnreachable, inner(err)
 	default:

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -156,7 +157,7 @@ func (l *loop) succeeded(a attempt) {
 			return
 		}
 		l.settled, l.serves = true, a.want
-		st.connected(a.want.key, a.want.config.Host, a.conn.identity.version, a.conn.identity.clusterUID, now)
+		st.connected(a.want.key, a.want.server(), strings.Join(a.want.namespaces, ", "), a.conn.identity.version, a.conn.identity.clusterUID, now)
 	})
 }
 

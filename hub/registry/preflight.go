@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -39,11 +38,7 @@ func (c *connection) preflight(ctx context.Context) (identity, error) {
 	if id.version, err = c.version(ctx); err != nil {
 		return id, err
 	}
-	reviews, err := authorizationclient.NewForConfigAndClient(c.config, c.http)
-	if err != nil {
-		return id, fmt.Errorf("build the client: %w", err)
-	}
-	if err := reviewRights(ctx, reviews.SelfSubjectAccessReviews(), rightsFor(c.cred.namespaces)); err != nil {
+	if err := c.reviewRights(ctx); err != nil {
 		return id, err
 	}
 	if id.clusterUID, err = c.contact(ctx); err != nil {
@@ -132,20 +127,22 @@ func (e *identityError) Error() string {
 	return what + "If it shall take its place, annotate the Secret with " + v1alpha1.AnnotationAcceptIdentity + "=" + e.found
 }
 
+const crdManifest = "config/crd/crawl.proxyfleet.dev_proxies.yaml"
+
 func (c *connection) checkCRD(ctx context.Context) error {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(crdKind)
 	if err := c.get(ctx, v1alpha1.ProxyCRDName, crd); apierrors.IsNotFound(err) {
 		return &preflightError{v1alpha1.ReasonCRDMissing,
-			"the cluster has no CustomResourceDefinition " + v1alpha1.ProxyCRDName + ": apply config/crd to it"}
+			"the cluster has no CustomResourceDefinition " + v1alpha1.ProxyCRDName + ": apply " + crdManifest + " to it"}
 	} else if err != nil {
 		return err
 	}
 	have, _ := strconv.Atoi(crd.Annotations[v1alpha1.AnnotationSchemaVersion])
 	if have < v1alpha1.SchemaVersion {
 		return &preflightError{v1alpha1.ReasonCRDOutdated, fmt.Sprintf(
-			"the cluster's CustomResourceDefinition %s has schema version %d, this hub needs %d: apply config/crd to it",
-			v1alpha1.ProxyCRDName, have, v1alpha1.SchemaVersion)}
+			"the cluster's CustomResourceDefinition %s has schema version %d, this hub needs %d: apply %s to it",
+			v1alpha1.ProxyCRDName, have, v1alpha1.SchemaVersion, crdManifest)}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -56,16 +57,16 @@ func hashOf(kubeconfig []byte) string {
 // vet turns a registration into a credential, or says all that is wrong with it.
 func vet(name string, r registration, allowed kubeconfig.Options) (*credential, error) {
 	if r.local != nil {
-		return &credential{config: r.local, key: r.key()}, nil
-	}
-	if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-		return nil, &kubeconfig.Refusal{Reasons: []string{
-			"the Secret's name cannot be a spoke's name: use at most 63 lower-case letters, digits and '-', with a letter or digit at each end"}}
+		return &credential{config: r.local, key: r.key(), local: true}, nil
 	}
 	refusal := &kubeconfig.Refusal{}
 	config, err := kubeconfig.Vet(r.kubeconfig, allowed)
 	if err != nil && !errors.As(err, &refusal) {
 		return nil, err
+	}
+	if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+		refusal.Reasons = append(refusal.Reasons,
+			"the Secret's name cannot be a spoke's name: use at most 63 lower-case letters, digits and '-', with a letter or digit at each end")
 	}
 	namespaces, wrong := splitNamespaces(r.namespaces)
 	refusal.Reasons = append(refusal.Reasons, wrong...)
@@ -86,7 +87,8 @@ func splitNamespaces(annotation *string) (namespaces, wrong []string) {
 	for name := range strings.SplitSeq(*annotation, ",") {
 		name = strings.TrimSpace(name)
 		if len(validation.IsDNS1123Label(name)) > 0 {
-			return nil, []string{"annotation " + v1alpha1.AnnotationNamespaces + " is not a list of namespaces: separate their names by commas, or remove it for all namespaces"}
+			return nil, []string{fmt.Sprintf("annotation %s is not a list of namespaces, %.70q is none: separate their names by commas, or remove it for all namespaces",
+				v1alpha1.AnnotationNamespaces, name)}
 		}
 		namespaces = append(namespaces, name)
 	}
@@ -120,10 +122,11 @@ func (s *spoke) offer(r registration) {
 			st.fails(explain(err))
 		case s.serves != nil && s.serves.key == key: // taken back
 			s.want = s.serves
-			st.offered(key, s.serves.hash, s.serves.config.Host)
+			st.offered(key, s.serves.hash, s.serves.server())
+			st.takenBack()
 		default:
 			s.want = cred
-			st.offered(key, cred.hash, cred.config.Host)
+			st.offered(key, cred.hash, cred.server())
 		}
 	})
 	poke(s.changed)

@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/yaml"
 
@@ -20,6 +22,9 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=proxies.crawl.proxyfleet.dev,verbs=get
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=selfsubjectaccessreviews,verbs=create
+
+// maxUserName bounds what is shown of a user's name.
+const maxUserName = 253
 
 // reviewsAtOnce bounds how many access reviews of one preflight are under way.
 const reviewsAtOnce = 8
@@ -73,17 +78,22 @@ func mustRights(manifest []byte) []authorizationv1.ResourceAttributes {
 	return rights
 }
 
-// reviewRights asks the API server for each of the rights, and tells all that
-// are missing at once.
-func reviewRights(ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface, rights []authorizationv1.ResourceAttributes) error {
+// reviewRights asks the API server for each of the rights that the credential
+// needs, and tells all that are missing at once.
+func (c *connection) reviewRights(ctx context.Context) error {
+	reviews, err := authorizationclient.NewForConfigAndClient(c.config, c.http)
+	if err != nil {
+		return fmt.Errorf("build the client: %w", err)
+	}
+	rights := rightsFor(c.cred.namespaces)
 	allowed := make([]bool, len(rights))
-	group, ctx := errgroup.WithContext(ctx)
+	group, each := errgroup.WithContext(ctx)
 	group.SetLimit(reviewsAtOnce)
 	for i := range rights {
 		group.Go(func() error {
-			ctx, cancel := short(ctx)
+			ctx, cancel := short(each)
 			defer cancel()
-			answer, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			answer, err := reviews.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &rights[i]},
 			}, metav1.CreateOptions{})
 			if err != nil {
@@ -96,10 +106,39 @@ func reviewRights(ctx context.Context, reviews authorizationclient.SelfSubjectAc
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if missing := missingRights(rights, allowed); missing != "" {
-		return &preflightError{v1alpha1.ReasonForbidden, "the credential lacks rights in the cluster, apply config/rbac/spoke to it: it may not " + missing}
+	missing := missingRights(rights, allowed)
+	if missing == "" {
+		return nil
 	}
-	return nil
+	return &preflightError{v1alpha1.ReasonForbidden, fmt.Sprintf("%s lacks rights in the cluster (%s): it may not %s", c.whoAmI(ctx), c.cred.grant(), missing)}
+}
+
+// grant says where the rights come from.
+func (c *credential) grant() string {
+	switch {
+	case c.local:
+		return "apply config/rbac/spoke and config/rbac/local-spoke"
+	case len(c.namespaces) > 0:
+		return "bind ClusterRole proxy-operator-spoke in each namespace, as config/rbac/spoke-namespaced does"
+	default:
+		return "apply config/rbac/spoke and give a token of its ServiceAccount"
+	}
+}
+
+// whoAmI is the user that the API server takes the credential for, as far as it says.
+func (c *connection) whoAmI(ctx context.Context) string {
+	const unknown = "the credential"
+	identities, err := authenticationclient.NewForConfigAndClient(c.config, c.http)
+	if err != nil {
+		return unknown
+	}
+	ctx, cancel := short(ctx)
+	defer cancel()
+	answer, err := identities.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || answer.Status.UserInfo.Username == "" || len(answer.Status.UserInfo.Username) > maxUserName {
+		return unknown
+	}
+	return "user " + answer.Status.UserInfo.Username
 }
 
 // missingRights words what is not allowed, the verbs of a resource together.

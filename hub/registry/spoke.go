@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,12 @@ type credential struct {
 	hash, key string
 	// namespaces are the only ones that may be read; none: all.
 	namespaces []string
+	// local says that this is the hub's own cluster.
+	local bool
 }
+
+// server is the URL of the API server.
+func (c *credential) server() string { return strings.TrimSuffix(c.config.Host, "/") }
 
 // spoke is one registered cluster. Its goroutine (run) owns the fields of the
 // second group; those of the third are guarded by mu, the last two by the

@@ -40,8 +40,10 @@ type State struct {
 	// Others says which other hubs have marked Proxies here; empty: none.
 	Others                      string
 	Server, Version, ClusterUID string
-	// Hash is that of the kubeconfig that was offered last.
+	// Hash is that of the kubeconfig that was tried last: it serves, or was refused.
 	Hash string
+	// Namespaces are the only ones that are looked at; empty: all are.
+	Namespaces string
 	// Shadowed says that a Secret has the name of the local spoke, and is not used.
 	Shadowed bool
 	// LastContact is when the spoke answered last; zero: never.
@@ -52,8 +54,8 @@ type State struct {
 	serving bool
 	lost    fault
 	// offer is the key of what was offered last, refused why that does not serve.
-	offer   string
-	refused fault
+	offer, offerHash string
+	refused          fault
 	// misses and doubts count contacts and reviews in a row that failed, missing
 	// is when the first of those contacts did.
 	misses, doubts int
@@ -75,6 +77,9 @@ func (s *State) derive() {
 	switch {
 	case s.Ready:
 		s.Reason, s.Message = reasonConnected, "connected"
+		if s.Namespaces != "" {
+			s.Message = "connected, in these namespaces only: " + s.Namespaces
+		}
 	case s.serving:
 		s.Reason, s.Message = s.lost.reason, s.lost.message
 	case s.refused != fault{}:
@@ -84,12 +89,15 @@ func (s *State) derive() {
 	}
 	if s.serving {
 		s.CredentialReason, s.CredentialMessage = s.refused.reason, s.refused.message
+		if s.lost.reason == reasonUnauthorized && s.refused == (fault{}) {
+			s.CredentialReason, s.CredentialMessage = s.lost.reason, s.lost.message
+		}
 	}
 }
 
 // visible is the part of the state that a Spoke shows.
 func (s State) visible() State {
-	s.lost, s.refused, s.offer = fault{}, fault{}, ""
+	s.lost, s.refused, s.offer, s.offerHash = fault{}, fault{}, "", ""
 	s.misses, s.doubts = 0, 0
 	s.missing, s.LastContact = time.Time{}, time.Time{}
 	return s
@@ -101,26 +109,31 @@ func (s State) isLost() bool { return s.serving && !s.Ready }
 // offered takes note of what the Secret holds now. server is empty for what is
 // refused at sight.
 func (s *State) offered(key, hash, server string) {
-	s.offer, s.Hash, s.refused = key, hash, fault{}
+	s.offer, s.offerHash = key, hash
 	if !s.serving {
 		s.Server = server
 	}
+}
+
+// takenBack says that what was offered last is what serves.
+func (s *State) takenBack() {
+	s.refused, s.Hash = fault{}, s.offerHash
 	s.derive()
 }
 
 // fails says why what was offered last does not serve.
 func (s *State) fails(reason, message string) {
-	s.refused = fault{reason, message}
+	s.refused, s.Hash = fault{reason, message}, s.offerHash
 	s.derive()
 }
 
 // connected says that what was offered with this key serves now, as this
 // cluster. What was offered meanwhile may have been refused, and stays so.
-func (s *State) connected(key, server, version, clusterUID string, now time.Time) {
-	s.serving, s.lost = true, fault{}
+func (s *State) connected(key, server, namespaces, version, clusterUID string, now time.Time) {
+	s.serving, s.lost, s.Namespaces = true, fault{}, namespaces
 	s.Server, s.ClusterUID, s.Since = server, clusterUID, time.Time{}
 	if s.offer == key {
-		s.refused = fault{}
+		s.refused, s.Hash = fault{}, s.offerHash
 	}
 	s.answered(now)
 	s.reviewed(version)
@@ -128,7 +141,7 @@ func (s *State) connected(key, server, version, clusterUID string, now time.Time
 
 // closed says that the connection was given up, and why.
 func (s *State) closed(reason, message string) {
-	s.serving, s.lost, s.Others, s.Since = false, fault{}, "", time.Time{}
+	s.serving, s.lost, s.Others, s.Namespaces, s.Since = false, fault{}, "", "", time.Time{}
 	if s.refused == (fault{}) {
 		s.refused = fault{reason, message}
 	}

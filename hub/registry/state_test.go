@@ -12,7 +12,7 @@ import (
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func TestState(t *testing.T) {
-	connected := func(s *State) { s.offered("A", "A", "https://a"); s.connected("A", "https://a", "v1", "uid", noon) }
+	connected := func(s *State) { s.offered("A", "A", "https://a"); s.connected("A", "https://a", "", "v1", "uid", noon) }
 	for _, tc := range []struct {
 		name string
 		do   func(*State)
@@ -39,12 +39,12 @@ func TestState(t *testing.T) {
 			s.answered(noon)
 			s.missed("Unreachable", "m", noon)
 		}, true, "Connected", "", "https://a"},
-		{"a credential that is no longer taken counts at once", func(s *State) { connected(s); s.missed("Unauthorized", "m", noon) }, false, "Unauthorized", "", "https://a"},
+		{"a credential that is no longer taken counts at once", func(s *State) { connected(s); s.missed("Unauthorized", "m", noon) }, false, "Unauthorized", "Unauthorized", "https://a"},
 		{"an answer of one that was lost is not yet a full view", func(s *State) {
 			connected(s)
 			s.missed("Unauthorized", "m", noon)
 			s.answered(noon)
-		}, false, "Unauthorized", "", "https://a"},
+		}, false, "Unauthorized", "Unauthorized", "https://a"},
 		{"back, with a connection that has listed", func(s *State) {
 			connected(s)
 			s.missed("Unauthorized", "m", noon)
@@ -85,7 +85,7 @@ func TestState(t *testing.T) {
 			s.offered("A", "A", "https://a")
 			s.offered("B", "B", "")
 			s.fails("KubeconfigInvalid", "m")
-			s.connected("A", "https://a", "v1", "uid", noon)
+			s.connected("A", "https://a", "", "v1", "uid", noon)
 		}, true, "Connected", "KubeconfigInvalid", "https://a"},
 		{"another cluster counts at once", func(s *State) { connected(s); s.doubted("IdentityChanged", "m", false, noon) }, false, "IdentityChanged", "", "https://a"},
 		{"what a lost one turns out to have is told", func(s *State) {
@@ -106,18 +106,19 @@ func TestState(t *testing.T) {
 			connected(s)
 			s.offered("B", "B", "")
 			s.fails("KubeconfigInvalid", "m")
-			s.connected("A", "https://a", "v1", "uid", noon)
+			s.connected("A", "https://a", "", "v1", "uid", noon)
 		}, true, "Connected", "KubeconfigInvalid", "https://a"},
 		{"a bad change taken back", func(s *State) {
 			connected(s)
 			s.offered("B", "B", "")
 			s.fails("KubeconfigInvalid", "m")
 			s.offered("A", "A", "https://a")
+			s.takenBack()
 		}, true, "Connected", "", "https://a"},
 		{"a change that connects", func(s *State) {
 			connected(s)
 			s.offered("B", "B", "https://b")
-			s.connected("B", "https://b", "v2", "uid", noon)
+			s.connected("B", "https://b", "", "v2", "uid", noon)
 		}, true, "Connected", "", "https://b"},
 		{"a swap that fails half way", func(s *State) { connected(s); s.offered("B", "B", "https://b"); s.closed("Unreachable", "m") }, false, "Unreachable", "", "https://a"},
 	} {
@@ -145,7 +146,7 @@ func TestTheStatesReasonsAreTheAPIs(t *testing.T) {
 func TestWhatARestartedHubWritesDoesNotContradictItself(t *testing.T) {
 	before := newState("")
 	before.offered("A", "A", "https://a")
-	before.connected("A", "https://a", "v1", "uid", noon)
+	before.connected("A", "https://a", "", "v1", "uid", noon)
 	before.offered("B", "B", "")
 	before.fails("KubeconfigInvalid", "a typo")
 	var status v1alpha1.SpokeStatus
@@ -167,7 +168,7 @@ func TestOnlyASpokeThatAnsweredAndDoesNotAnyMoreIsLost(t *testing.T) {
 	if s.isLost() {
 		t.Error("lost before it was ever connected: its first passes would wait")
 	}
-	s.connected("A", "https://a", "v1", "uid", noon)
+	s.connected("A", "https://a", "", "v1", "uid", noon)
 	if s.isLost() {
 		t.Error("lost while connected")
 	}
@@ -175,7 +176,7 @@ func TestOnlyASpokeThatAnsweredAndDoesNotAnyMoreIsLost(t *testing.T) {
 	if !s.isLost() {
 		t.Error("not lost: its Proxies would hold workers that wait for nothing")
 	}
-	s.connected("A", "https://a", "v1", "uid", noon)
+	s.connected("A", "https://a", "", "v1", "uid", noon)
 	if s.isLost() {
 		t.Error("lost after it was connected again")
 	}
@@ -183,7 +184,7 @@ func TestOnlyASpokeThatAnsweredAndDoesNotAnyMoreIsLost(t *testing.T) {
 
 func TestALossBeganWithTheFirstContactThatFailed(t *testing.T) {
 	s := newState("")
-	s.connected("A", "https://a", "v1", "uid", noon)
+	s.connected("A", "https://a", "", "v1", "uid", noon)
 	for i := range 5 {
 		s.missed("Unreachable", "m", noon.Add(time.Duration(i)*time.Minute))
 	}
@@ -197,7 +198,7 @@ func TestALossBeganWithTheFirstContactThatFailed(t *testing.T) {
 	if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); !ready.LastTransitionTime.Time.Equal(noon) {
 		t.Errorf("the condition says %s", ready.LastTransitionTime)
 	}
-	s.connected("A", "https://a", "v1", "uid", noon.Add(3*time.Hour))
+	s.connected("A", "https://a", "", "v1", "uid", noon.Add(3*time.Hour))
 	if !s.Since.IsZero() {
 		t.Error("still lost")
 	}

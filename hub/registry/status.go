@@ -28,7 +28,10 @@ func fillStatus(status *v1alpha1.SpokeStatus, s State) {
 		v1alpha1.SetCondition(&status.Conditions, accepted)
 	case s.CredentialReason != "":
 		accepted.Status, accepted.Reason = metav1.ConditionFalse, s.CredentialReason
-		accepted.Message = "the changed kubeconfig is not in use, the one before it serves on: " + s.CredentialMessage
+		accepted.Message = s.CredentialMessage
+		if s.Ready || s.CredentialReason != s.Reason {
+			accepted.Message = "the changed Secret is not in use; what it held before serves on, until the hub restarts: " + s.CredentialMessage
+		}
 		v1alpha1.SetCondition(&status.Conditions, accepted)
 	case s.serving:
 		v1alpha1.SetCondition(&status.Conditions, accepted)
@@ -70,10 +73,22 @@ func wordless(status *v1alpha1.SpokeStatus) *v1alpha1.SpokeStatus {
 // transition is what an Event tells of a Spoke.
 type transition struct{ kind, reason, note string }
 
+// rotated says that a changed kubeconfig is in use, with none refused in between.
+func rotated(before, after *v1alpha1.SpokeStatus) bool {
+	accepted := func(s *v1alpha1.SpokeStatus) bool {
+		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionCredentialAccepted)
+	}
+	return before.KubeconfigHash != after.KubeconfigHash && accepted(before) && accepted(after)
+}
+
 // transitions are what an admin would want to have seen of a change: what has
 // become of Ready, of a changed kubeconfig, and of other hubs.
-func transitions(before, after []metav1.Condition) []transition {
+func transitions(from, to *v1alpha1.SpokeStatus) []transition {
+	before, after := from.Conditions, to.Conditions
 	var told []transition
+	if rotated(from, to) {
+		told = append(told, transition{corev1.EventTypeNormal, v1alpha1.ReasonAccepted, "the changed kubeconfig is in use"})
+	}
 	for _, now := range after {
 		was := meta.FindStatusCondition(before, now.Type)
 		switch {
@@ -85,7 +100,11 @@ func transitions(before, after []metav1.Condition) []transition {
 			if now.Status == metav1.ConditionTrue && now.Type != v1alpha1.ConditionContested {
 				kind = corev1.EventTypeNormal
 			}
-			told = append(told, transition{kind, now.Reason, now.Message})
+			reason := now.Reason
+			if now.Type == v1alpha1.ConditionCredentialAccepted && reason != v1alpha1.ReasonAccepted {
+				reason = "Credential" + reason // or it reads like one of Ready
+			}
+			told = append(told, transition{kind, reason, now.Message})
 		}
 	}
 	if meta.IsStatusConditionTrue(before, v1alpha1.ConditionContested) && meta.FindStatusCondition(after, v1alpha1.ConditionContested) == nil {

@@ -31,13 +31,33 @@ func TestTransitions(t *testing.T) {
 		{"nothing new", []metav1.Condition{ready("True", "Connected")}, []metav1.Condition{ready("True", "Connected")}, "[]"},
 		{"lost", []metav1.Condition{ready("True", "Connected")}, []metav1.Condition{ready("False", "Unreachable")}, "[{Warning Unreachable }]"},
 		{"lost otherwise", []metav1.Condition{ready("False", "Unreachable")}, []metav1.Condition{ready("False", "CRDMissing")}, "[{Warning CRDMissing }]"},
-		{"a bad change", []metav1.Condition{accepted("True", "Accepted")}, []metav1.Condition{accepted("False", "KubeconfigInvalid")}, "[{Warning KubeconfigInvalid }]"},
+		{"a bad change", []metav1.Condition{accepted("True", "Accepted")}, []metav1.Condition{accepted("False", "KubeconfigInvalid")}, "[{Warning CredentialKubeconfigInvalid }]"},
 		{"a good one after it", []metav1.Condition{accepted("False", "KubeconfigInvalid")}, []metav1.Condition{accepted("True", "Accepted")}, "[{Normal Accepted }]"},
 		{"contested", nil, []metav1.Condition{contested}, "[{Warning MarkedByAnotherHub }]"},
 		{"not any more", []metav1.Condition{contested}, nil, "[{Normal NotContested no Proxy here is marked by another hub any more}]"},
 	} {
-		if got := fmt.Sprint(transitions(tc.before, tc.after)); got != tc.want {
+		if got := fmt.Sprint(transitions(&v1alpha1.SpokeStatus{Conditions: tc.before}, &v1alpha1.SpokeStatus{Conditions: tc.after})); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestARotationIsTold(t *testing.T) {
+	status := func(hash string, accepted metav1.ConditionStatus) *v1alpha1.SpokeStatus {
+		return &v1alpha1.SpokeStatus{KubeconfigHash: hash, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionCredentialAccepted, Status: accepted, Reason: "x"}}}
+	}
+	for _, tc := range []struct {
+		name          string
+		before, after *v1alpha1.SpokeStatus
+		want          bool
+	}{
+		{"rotated", status("a", "True"), status("b", "True"), true},
+		{"the same", status("a", "True"), status("a", "True"), false},
+		{"refused", status("a", "True"), status("b", "False"), false},
+		{"the first", &v1alpha1.SpokeStatus{}, status("a", "True"), false},
+	} {
+		if got := rotated(tc.before, tc.after); got != tc.want {
+			t.Errorf("%s: %v", tc.name, got)
 		}
 	}
 }

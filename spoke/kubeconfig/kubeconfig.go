@@ -72,8 +72,7 @@ func Vet(raw []byte, o Options) (*rest.Config, error) {
 	}
 	file, err := clientcmd.Load(raw)
 	if err != nil {
-		// The parser's own words may quote the file.
-		r.invalid("this is not a kubeconfig (YAML or JSON of kind Config, apiVersion v1): give what kubectl config view --raw --minify --flatten prints")
+		r.invalid("%s", unreadable(raw))
 		return nil, r
 	}
 	cluster, user := current(file, r)

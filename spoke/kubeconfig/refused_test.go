@@ -35,11 +35,13 @@ func TestAFileThatLeadsNowhereIsRefused(t *testing.T) {
 	secretTwice := "apiVersion: v1\nkind: Config\nusers: [{name: u, user: {token: " + secretToken + "}}, {name: u, user: {token: " + secretToken + "}}]"
 	for _, tc := range []refused{
 		{name: "empty", says: "no kubeconfig", instead: "key kubeconfig"},
-		{name: "garbage", raw: []byte("\x00\xff"), says: "not a kubeconfig", instead: "kubectl config view"},
-		{name: "YAML of something else", raw: []byte("kind: Pod\napiVersion: v1"), says: "not a kubeconfig", instead: "kubectl config view"},
-		{name: "a secret in broken YAML", raw: []byte("users: [{name: u, user: {token: [" + secretToken + "]}}]\n\t"), says: "not a kubeconfig", instead: "kubectl config view"},
-		{name: "a secret where none can be", raw: []byte("apiVersion: v1\nkind: Config\nusers: " + secretToken), says: "not a kubeconfig", instead: "kubectl config view"},
-		{name: "a name given twice", raw: []byte(secretTwice), says: "not a kubeconfig", instead: "kubectl config view"},
+		{name: "garbage", raw: []byte("\x00\xff"), says: "not a kubeconfig", instead: "kind Config"},
+		{name: "a CA that is not base64", raw: []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {certificate-authority-data: BASE64!}}]"), says: "certificate-authority-data is not base64", instead: "PEM"},
+		{name: "a key that is not base64", raw: []byte("apiVersion: v1\nkind: Config\nusers: [{name: u, user: {client-key-data: '" + secretToken + "!'}}]"), says: "client-key-data is not base64", instead: "PEM"},
+		{name: "YAML of something else", raw: []byte("kind: Pod\napiVersion: v1"), says: "not a kubeconfig", instead: "kind Config"},
+		{name: "a secret in broken YAML", raw: []byte("users: [{name: u, user: {token: [" + secretToken + "]}}]\n\t"), says: "not a kubeconfig", instead: "kind Config"},
+		{name: "a secret where none can be", raw: []byte("apiVersion: v1\nkind: Config\nusers: " + secretToken), says: "not a kubeconfig", instead: "kind Config"},
+		{name: "a name given twice", raw: []byte(secretTwice), says: "not a kubeconfig", instead: "kind Config"},
 		{name: "an object of nothing", raw: []byte("{}"), says: "current-context is not set", instead: "set it"},
 		{name: "no current-context", raw: file(t, whole(func(c *api.Config) { c.CurrentContext = "" })), says: "current-context is not set", instead: "set it"},
 		{name: "current-context that is not there", raw: file(t, whole(func(c *api.Config) { c.CurrentContext = secretToken })), says: "names no context", instead: "set it"},

@@ -81,14 +81,14 @@ func (d *demo) startHub(ctx context.Context) error {
 // somebody has started again can be stopped with the rest.
 func (d *demo) writeHubCommand(token string, flags []string) (string, error) {
 	var script strings.Builder
-	fmt.Fprintf(&script, "#!/bin/sh\n# Starts the hub of this demo again, with the same ports.\n")
+	fmt.Fprintf(&script, "#!/bin/sh\n# Starts the hub of this demo again, with the same ports, and with more flags if given.\n")
 	fmt.Fprintf(&script, "echo $$ > %s\n", quote(d.hubPIDFile()))
 	fmt.Fprintf(&script, "DISCOVERY_TOKEN=%s\nexport DISCOVERY_TOKEN\n", quote(token))
 	fmt.Fprintf(&script, "exec %s", quote(d.hubBinary()))
 	for _, flag := range flags {
 		fmt.Fprintf(&script, " \\\n\t%s", quote(flag))
 	}
-	script.WriteString("\n")
+	script.WriteString(" \\\n\t\"$@\"\n")
 	// Nothing may be forked while a file that is to be executed is open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -44,7 +44,7 @@ func otherCluster(t *testing.T, r *registrations) {
 
 	r.rotate("eu", us.kubeconfig)
 	r.spokeShows("eu", v1alpha1.ConditionCredentialAccepted, "False/IdentityChanged", v1alpha1.AnnotationAcceptIdentity+"="+uids["us"])
-	r.eventHappened("eu", corev1.EventTypeWarning, "IdentityChanged")
+	r.eventHappened("eu", corev1.EventTypeWarning, "CredentialIdentityChanged")
 	spoke := r.spokeShows("eu", v1alpha1.ConditionReady, "True/Connected", "")
 	if now := len(r.listed("?cluster=eu&limit=5000")); now != before || spoke.Status.ClusterUID != uids["eu"] {
 		t.Errorf("%d listed, %d before; cluster %s", now, before, spoke.Status.ClusterUID)

@@ -278,7 +278,7 @@ func missingRights(t *testing.T, r *registrations) {
 	r.add("us", must[[]byte](t)(controlplane.Kubeconfig(controlplane.Context{Name: "us", Config: cfg})))
 	spoke := r.spokeShows("us", v1alpha1.ConditionReady, "False/Forbidden", "")
 	message := condition(spoke.Status.Conditions, v1alpha1.ConditionReady)
-	for _, right := range []string{"config/rbac/spoke", "get namespaces kube-system", "get, list, patch, watch proxies.crawl.proxyfleet.dev;",
+	for _, right := range []string{"config/rbac/spoke", "user system:serviceaccount:proxy-operator-system:nobody", "get namespaces kube-system", "get, list, patch, watch proxies.crawl.proxyfleet.dev;",
 		"patch proxies.crawl.proxyfleet.dev/status", "create, delete, get pods", "customresourcedefinitions"} {
 		if !strings.Contains(message, right) {
 			t.Errorf("%q does not say %q", message, right)
