@@ -25,10 +25,10 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 		Deleting:    !o.DeletionTimestamp.IsZero(),
 		Check: Check{
 			URL:              spec.HealthCheck.URL,
-			Interval:         time.Duration(spec.HealthCheck.IntervalSeconds) * time.Second,
-			Timeout:          time.Duration(spec.HealthCheck.TimeoutSeconds) * time.Second,
-			SuccessThreshold: int(spec.HealthCheck.SuccessThreshold),
-			FailureThreshold: int(spec.HealthCheck.FailureThreshold),
+			Interval:         time.Duration(within(spec.HealthCheck.IntervalSeconds, 1, 86400)) * time.Second,
+			Timeout:          time.Duration(within(spec.HealthCheck.TimeoutSeconds, 1, 300)) * time.Second,
+			SuccessThreshold: within(spec.HealthCheck.SuccessThreshold, 1, 100),
+			FailureThreshold: within(spec.HealthCheck.FailureThreshold, 1, 100),
 		},
 	}
 	if spec.MaxLeases != nil {
@@ -54,6 +54,10 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 	}
 	return p
 }
+
+// within is what the CRD allows, for objects of a cluster that does not hold
+// them to it: one Proxy must not take all of the engine.
+func within(n int32, least, most int) int { return min(max(int(n), least), most) }
 
 // splitEndpoint is the reverse of Proxy.Endpoint; anything else is no address.
 func splitEndpoint(endpoint string) (host string, port int) {

@@ -70,3 +70,18 @@ func TestNoAddressYetIsNoEndpoint(t *testing.T) {
 		t.Errorf("read %+v", p)
 	}
 }
+
+func TestNumbersThatNoCRDWouldLetPassAreBroughtWithinBounds(t *testing.T) {
+	const huge = 1<<31 - 1
+	for given, want := range map[v1alpha1.HealthCheck]Check{
+		{}: {Interval: time.Second, Timeout: time.Second, SuccessThreshold: 1, FailureThreshold: 1},
+		{IntervalSeconds: -1, TimeoutSeconds: -1, SuccessThreshold: -1, FailureThreshold: -1}:         {Interval: time.Second, Timeout: time.Second, SuccessThreshold: 1, FailureThreshold: 1},
+		{IntervalSeconds: huge, TimeoutSeconds: huge, SuccessThreshold: huge, FailureThreshold: huge}: {Interval: 24 * time.Hour, Timeout: 5 * time.Minute, SuccessThreshold: 100, FailureThreshold: 100},
+		{IntervalSeconds: 30, TimeoutSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}:           {Interval: 30 * time.Second, Timeout: 10 * time.Second, SuccessThreshold: 1, FailureThreshold: 3},
+	} {
+		p := FromObject("eu", ready(func(p *v1alpha1.Proxy) { p.Spec.HealthCheck = given }))
+		if p.Check != want {
+			t.Errorf("%+v becomes %+v, want %+v", given, p.Check, want)
+		}
+	}
+}

@@ -116,6 +116,11 @@ func (s *pass) claim(ctx context.Context, p *v1alpha1.Proxy) error {
 
 // external has nothing to bring up: the endpoint is in the spec.
 func (s *pass) external(p *v1alpha1.Proxy) {
+	if p.Spec.Endpoint == nil { // the CRD of its cluster does not ask for one
+		setProvisioned(p, false, v1alpha1.ReasonPermanentError, "spec.endpoint is missing: give the proxy's host and port")
+		finishStatus(p, s.seen(p), "")
+		return
+	}
 	endpoint := net.JoinHostPort(p.Spec.Endpoint.Host, strconv.Itoa(int(p.Spec.Endpoint.Port)))
 	p.Status.IP, p.Status.Endpoint = p.Spec.Endpoint.Host, endpoint
 	setProvisioned(p, true, v1alpha1.ReasonExternalEndpoint, "the endpoint is in the spec")

@@ -124,3 +124,13 @@ func TestARestartingInstanceKeepsItsAddressAndAnotherOneDoesNotInheritIt(t *test
 		t.Errorf("an instance that is gone is still named: %q", p.Status.ProviderID)
 	}
 }
+
+func TestAnExternalProxyWithoutAnEndpointIsToldSo(t *testing.T) {
+	p := proxyObject()
+	p.Spec.Mode = v1alpha1.ModeExternal // a CRD that is not ours may let it pass
+	(&pass{fleet: fleet.New()}).external(p)
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+	if c == nil || c.Reason != v1alpha1.ReasonPermanentError || p.Status.Phase != v1alpha1.PhaseFailed {
+		t.Errorf("phase %s, %+v", p.Status.Phase, c)
+	}
+}

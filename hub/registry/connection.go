@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -34,6 +35,9 @@ const (
 	dialTimeout    = 5 * time.Second
 	requestTimeout = 5 * time.Second
 	syncTimeout    = 30 * time.Second
+	// maxProxies is how many Proxies one spoke may have: several times what a
+	// fleet has, and some 100 MB.
+	maxProxies = 50_000
 	// One limiter per spoke, whatever the number of clients made from the
 	// config. The library's default of 5 a second is for command lines.
 	spokeQPS, spokeBurst = 50, 100
@@ -54,8 +58,11 @@ type connection struct {
 
 	// broken is set when an informer has lost its watch; suspect then tells the
 	// spoke, which looks at once.
-	broken  atomic.Bool
-	suspect chan<- struct{}
+	broken     atomic.Bool
+	suspect    chan<- struct{}
+	listing    atomic.Pointer[listing] // while the first list is under way
+	maxProxies int
+
 	// severed is set when no request may go out any more, stranger while another
 	// cluster answers. permit is that of the spoke, once the connection is taken.
 	severed, stranger atomic.Bool
@@ -86,17 +93,18 @@ func (c *connection) sever() {
 }
 
 // connect preflights the cluster, asks admit whether it may be this one, and
-// starts its informers, all bounded in time. The connection lives in ctx.
-func connect(ctx context.Context, cred *credential, o Options, log logr.Logger, suspect chan<- struct{}, admit func(clusterUID string) error) (*connection, error) {
+// starts its informers, all bounded in time and by the context attempt. The
+// connection lives in ctx.
+func connect(ctx, attempt context.Context, cred *credential, o Options, log logr.Logger, suspect chan<- struct{}, admit func(clusterUID string) error) (*connection, error) {
 	conn, err := dial(ctx, cred, o, log, suspect)
 	if err != nil {
 		return nil, err
 	}
-	if conn.identity, err = conn.preflight(ctx); err == nil {
+	if conn.identity, err = conn.preflight(attempt); err == nil {
 		err = admit(conn.identity.clusterUID)
 	}
 	if err == nil {
-		err = conn.start(o)
+		err = conn.start(attempt, o)
 	}
 	if err != nil {
 		conn.sever()
@@ -112,13 +120,14 @@ func connect(ctx context.Context, cred *credential, o Options, log logr.Logger, 
 
 // dial builds the clients. Nothing has been sent when it returns.
 func dial(ctx context.Context, cred *credential, o Options, log logr.Logger, suspect chan<- struct{}) (*connection, error) {
-	conn := &connection{cred: cred, log: log, suspect: suspect}
+	conn := &connection{cred: cred, log: log, suspect: suspect, maxProxies: cmp.Or(o.maxProxies, maxProxies)}
 	conn.ctx, conn.cancel = context.WithCancel(ctx)
 	cfg := rest.CopyConfig(cred.config)
 	cfg.UserAgent = "proxy-operator"
 	cfg.QPS, cfg.Burst = spokeQPS, spokeBurst
 	cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(spokeQPS, spokeBurst)
 	cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	cfg.WarningHandlerWithContext = rest.NoWarnings{} // or a server writes into the log
 	if cfg.Proxy == nil {
 		// The library's default, but named: it keeps no transport for the life of
 		// the process whose configuration it cannot compare.
@@ -140,7 +149,7 @@ func dial(ctx context.Context, cred *credential, o Options, log logr.Logger, sus
 
 // start starts the informers that the controllers will ask for and waits until
 // they have listed.
-func (c *connection) start(o Options) error {
+func (c *connection) start(attempt context.Context, o Options) error {
 	cl, err := c.newCluster(o)
 	if err != nil {
 		return fmt.Errorf("build the connection: %w", err)
@@ -152,8 +161,10 @@ func (c *connection) start(o Options) error {
 		}
 		utilnet.CloseIdleConnectionsFor(c.http.Transport) // idle now that nothing is watched
 	}()
-	ctx, cancel := context.WithTimeout(c.ctx, syncTimeout)
+	ctx, cancel := context.WithTimeout(attempt, syncTimeout)
 	defer cancel()
+	c.listing.Store(&listing{cancel: cancel, seen: map[client.ObjectKey]bool{}})
+	defer c.listing.Store(nil)
 	for _, kind := range informed() {
 		if _, err = cl.GetCache().GetInformer(ctx, kind); err != nil {
 			break
@@ -167,6 +178,9 @@ func (c *connection) start(o Options) error {
 	if c.trouble != nil {
 		return c.trouble
 	}
+	if attempt.Err() != nil {
+		return attempt.Err()
+	}
 	return &preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf(
 		"the first list of Proxies did not end within %s: the server or a tunnel before it may hold back watches", syncTimeout)}
 }
@@ -174,7 +188,7 @@ func (c *connection) start(o Options) error {
 // newCluster caches the informed kinds and nothing else.
 func (c *connection) newCluster(o Options) (cluster.Cluster, error) {
 	options := cache.Options{
-		DefaultTransform:            cache.TransformStripManagedFields(),
+		DefaultTransform:            c.take,
 		DefaultWatchErrorHandler:    func(_ context.Context, _ *toolscache.Reflector, err error) { c.watchFailed(err) },
 		ReaderFailOnMissingInformer: true,
 	}
@@ -193,6 +207,40 @@ func (c *connection) newCluster(o Options) (cluster.Cluster, error) {
 	})
 }
 
+// listing counts what the first list brings. The library may hand the same
+// object over twice.
+type listing struct {
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	seen   map[client.ObjectKey]bool
+}
+
+func (l *listing) count(o client.Object) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen[client.ObjectKeyFromObject(o)] = true
+	return len(l.seen)
+}
+
+// take sees every object before it is cached.
+func (c *connection) take(object any) (any, error) {
+	l := c.listing.Load()
+	if o, ok := object.(client.Object); ok && l != nil && l.count(o) > c.maxProxies {
+		c.tooMany()
+		l.cancel()
+	}
+	return strip(object)
+}
+
+var strip = cache.TransformStripManagedFields()
+
+// tooMany ends the connection: what one spoke holds must not be all that the hub
+// can hold.
+func (c *connection) tooMany() {
+	c.watchFailed(&preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf("the cluster lists more than %d Proxies, which is more than this hub takes of one", c.maxProxies)})
+	c.cancel()
+}
+
 // watchFailed hears of every list and watch that failed. That a watch ends, or
 // is too old to be resumed, is ordinary.
 func (c *connection) watchFailed(err error) {
@@ -202,7 +250,7 @@ func (c *connection) watchFailed(err error) {
 	reason, message := explain(err)
 	c.log.V(1).Info("Watch failed", "reason", reason, "message", message)
 	c.mu.Lock()
-	c.trouble = err
+	c.trouble = asked("list and watch "+proxiesResource, err)
 	c.mu.Unlock()
 	c.broken.Store(true)
 	poke(c.suspect)

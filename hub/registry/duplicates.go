@@ -138,6 +138,20 @@ func (r *Registry) hold(s *spoke, uid string) {
 	}
 }
 
+// disown takes a spoke's claim back that it has from a hub before this one, and
+// that its Secret has just shown not to be true: it leads elsewhere.
+func (r *Registry) disown(s *spoke, uid string) {
+	r.mu.Lock()
+	idle := r.engaged[s.name] == nil
+	if idle {
+		s.claim.holds = ""
+	}
+	r.mu.Unlock()
+	if idle {
+		r.released(uid)
+	}
+}
+
 // isThatOf says that a connection shows a Proxy of the spoke, by UID, or that the
 // spoke has none. An identity is easily claimed: this cannot be guessed.
 func (r *Registry) isThatOf(conn *connection, spoke string) bool {

@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -178,5 +180,98 @@ func TestABadChangeIsNotForgottenWhenTheClusterIsGivenUp(t *testing.T) {
 	requests := len(c.Requests())
 	if st := young.State(); st.Reason != v1alpha1.ReasonKubeconfigInvalid || young.wanted() != nil {
 		t.Errorf("%+v after %d requests", st, requests)
+	}
+}
+
+func TestASlipThatWasTakenBackCostsNothing(t *testing.T) {
+	server := apiserver.Start(t)
+	x, y := server.Cluster("x"), server.Cluster("y")
+	x.Put(proxyNamed("p"))
+	r, _ := startedWith(t, often)
+	until(t, aged(r, "other", 9, y.Kubeconfig(theToken)), "connected", reason(v1alpha1.ReasonConnected))
+	s := aged(r, "mine", 5, x.Kubeconfig(theToken))
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	aged(r, "mine", 5, y.Kubeconfig(theToken), accepting("uid-y"))
+	until(t, s, "refused", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonDuplicateCluster })
+	aged(r, "mine", 5, x.Kubeconfig(theToken))
+	until(t, s, "taken back", func(st State) bool { return st.Ready && st.CredentialReason == "" })
+	younger := aged(r, "younger", 1, x.Kubeconfig(theToken))
+	until(t, younger, "a duplicate", func(st State) bool {
+		if under := r.listedUnder("p"); !slices.Equal(under, []string{"mine"}) {
+			t.Fatalf("listed under %v", under)
+		}
+		return st.Reason == v1alpha1.ReasonDuplicateCluster
+	})
+}
+
+func TestAPinThatWasShownNotToBeTrueHoldsNothing(t *testing.T) {
+	server := apiserver.Start(t)
+	r, _ := startedWith(t, often)
+	wrong := aged(r, "wrong", 9, server.Cluster("a").Kubeconfig(theToken), pinned("uid-b"))
+	right := aged(r, "right", 5, server.Cluster("b").Kubeconfig(theToken))
+	until(t, wrong, "another", reason(v1alpha1.ReasonIdentityChanged))
+	until(t, right, "connected", reason(v1alpha1.ReasonConnected))
+}
+
+// TestNeverUnderTwoNames registers, moves and removes three spokes of two
+// clusters at random, and looks at the fleet all the time.
+func TestNeverUnderTwoNames(t *testing.T) {
+	server := apiserver.Start(t)
+	clusters := map[string]*apiserver.Cluster{"c": server.Cluster("c"), "d": server.Cluster("d")}
+	for name, c := range clusters {
+		c.Put(proxyNamed("of-" + name))
+	}
+	r, _ := startedWith(t, often)
+	stop, looked := make(chan struct{}), make(chan string, 1)
+	go func() {
+		defer close(looked)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for name := range clusters {
+				if under := r.listedUnder("of-" + name); len(under) > 1 {
+					looked <- strings.Join(under, " and ")
+					return
+				}
+			}
+		}
+	}()
+	const seed = 20261129
+	random := rand.New(rand.NewPCG(seed, seed))
+	ages := map[string]int{}
+	tick := time.NewTicker(150 * time.Millisecond)
+	defer tick.Stop()
+	for range 60 {
+		<-tick.C
+		name := []string{"a", "b", "z"}[random.IntN(3)]
+		if random.IntN(4) == 0 {
+			r.deregister(name)
+			delete(ages, name)
+			continue
+		}
+		if _, there := ages[name]; !there {
+			ages[name] = random.IntN(5)
+		}
+		to := []string{"c", "c", "d"}[random.IntN(3)]
+		aged(r, name, ages[name], clusters[to].Kubeconfig("token-of-"+name), accepting("uid-"+to))
+	}
+	close(stop)
+	if twice := <-looked; twice != "" {
+		t.Errorf("one Proxy under %s at once", twice)
+	}
+	for name := range ages { // all to one: the oldest has it
+		aged(r, name, ages[name], clusters["c"].Kubeconfig("last-token-of-"+name), accepting("uid-c"))
+	}
+	oldest := ""
+	for _, name := range slices.Sorted(maps.Keys(ages)) {
+		if oldest == "" || ages[name] > ages[oldest] {
+			oldest = name
+		}
+	}
+	if oldest != "" {
+		eventually(t, "the oldest has the cluster", func() bool { return slices.Equal(r.listedUnder("of-c"), []string{oldest}) }, func() any { return r.listedUnder("of-c") })
 	}
 }

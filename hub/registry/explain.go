@@ -2,15 +2,9 @@ package registry
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
-	"syscall"
-	"time"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -41,59 +35,58 @@ func explain(err error) (reason, message string) {
 }
 
 // explainRequest names the reason for a request that failed. The ways of not
-// being reachable share a reason and differ in the message.
+// being reachable share a reason and differ in the message. What a server says
+// is not quoted: it may be anything.
 func explainRequest(err error) (reason, message string) {
+	var step *stepError
+	what := "the request"
+	if errors.As(err, &step) {
+		what = step.what
+	}
+	var transport *transportError
+	var status apierrors.APIStatus
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return v1alpha1.ReasonUnauthorized, "the API server does not accept the credential: give the Secret a kubeconfig with a valid one"
+	case errors.As(err, &status) && status.Status().Message == notAsKubernetes(int(status.Status().Code)):
+		reason = v1alpha1.ReasonUnreachable
+		if apierrors.IsForbidden(err) {
+			reason = v1alpha1.ReasonForbidden
+		}
+		return reason, status.Status().Message
 	case apierrors.IsForbidden(err):
-		return v1alpha1.ReasonForbidden, "the hub lacks a right in the cluster (apply config/rbac/spoke to it): " + err.Error()
-	}
-	var verification *tls.CertificateVerificationError
-	var authority x509.UnknownAuthorityError
-	var hostname x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	var timeout net.Error
-	switch {
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		// The library's words have the present time in them.
-		return v1alpha1.ReasonUnreachable, fmt.Sprintf("the server's certificate is valid from %s to %s only",
-			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
-	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname):
-		return v1alpha1.ReasonUnreachable, "the server's certificate does not fit the kubeconfig: " + inner(err)
-	case errors.Is(err, errRedirect), errors.Is(err, errTooLong), errors.Is(err, errSevered):
-		return v1alpha1.ReasonUnreachable, inner(err)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return v1alpha1.ReasonUnreachable, "the connection is refused: " + inner(err)
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return v1alpha1.ReasonUnreachable, fmt.Sprintf("no usable answer comes in time, which is %s", requestTimeout)
-	case isOfTheConnection(err), errors.As(err, new(apierrors.APIStatus)):
-		return v1alpha1.ReasonUnreachable, inner(err)
+		return v1alpha1.ReasonForbidden, fmt.Sprintf("the API server refuses with 403 to %s: grant it, as config/rbac/spoke does", what)
+	case errors.As(err, &status):
+		code := int(status.Status().Code)
+		return v1alpha1.ReasonUnreachable, fmt.Sprintf("the API server answers %d %s to: %s", code, http.StatusText(code), what)
+	case errors.Is(err, errRedirect):
+		return v1alpha1.ReasonUnreachable, errRedirect.Error()
+	case errors.Is(err, errTooLong):
+		return v1alpha1.ReasonUnreachable, errTooLong.Error()
+	case errors.Is(err, errSevered):
+		return v1alpha1.ReasonUnreachable, errSevered.Error()
+	case errors.As(err, &transport):
+		return v1alpha1.ReasonUnreachable, transport.words
+	case errors.Is(err, context.DeadlineExceeded):
+		return v1alpha1.ReasonUnreachable, inTime
 	default:
-		// An answer that makes no sense: the library's words would quote it.
 		return v1alpha1.ReasonUnreachable, errNotKubernetes.message
 	}
 }
 
-// isOfTheConnection tells what happened under way from what was answered.
-func isOfTheConnection(err error) bool {
-	var request *url.Error
-	var operation *net.OpError
-	return errors.As(err, &request) || errors.As(err, &operation) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+// stepError says what was asked for when something went wrong.
+type stepError struct {
+	what string
+	err  error
 }
 
-// inner leaves the verb and URL out, which the Spoke shows already, and the
-// hub's own address with its port, which is another at each attempt.
-func inner(err error) string {
-	var request *url.Error
-	if errors.As(err, &request) {
-		err = request.Err
+func (e *stepError) Error() string { return e.what + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
+// asked names what was asked for in an error, if there is one.
+func asked(what string, err error) error {
+	if err == nil {
+		return nil
 	}
-	var operation *net.OpError
-	if errors.As(err, &operation) && operation.Source != nil {
-		there := *operation
-		there.Source = nil
-		err = &there
-	}
-	return err.Error()
+	return &stepError{what, err}
 }

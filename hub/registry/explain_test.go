@@ -1,12 +1,17 @@
 package registry
 
 import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,11 +28,14 @@ func TestExplain(t *testing.T) {
 		reason, says string
 		never        string
 	}{
-		{"the hub's own port is another each time", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: &net.OpError{Op: "read", Net: "tcp", Source: here, Addr: there, Err: errors.New("reset by peer")}},
-			v1alpha1.ReasonUnreachable, "10.0.0.1:6443: reset by peer", "54321"},
-		{"cut off", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: io.EOF}, v1alpha1.ReasonUnreachable, "EOF", "https://"},
-		{"an API server that is starting", apierrors.NewServiceUnavailable("not yet"), v1alpha1.ReasonUnreachable, "not yet", ""},
-		{"a right", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")), v1alpha1.ReasonForbidden, "pods", ""},
+		{"the hub's own port is another each time", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: clean(&net.OpError{Op: "read", Net: "tcp", Source: here, Addr: there, Err: os.NewSyscallError("read", syscall.ECONNRESET)})},
+			v1alpha1.ReasonUnreachable, "10.0.0.1:6443 fails: connection reset by peer", "54321"},
+		{"cut off", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: clean(io.EOF)}, v1alpha1.ReasonUnreachable, "ends without an answer", "https://"},
+		{"a name", clean(&net.DNSError{Name: "spoke.example", Err: theToken}), v1alpha1.ReasonUnreachable, "spoke.example cannot be resolved", theToken},
+		{"what HTTP cannot read", clean(fmt.Errorf("malformed MIME header: missing colon: %q", theToken)), v1alpha1.ReasonUnreachable, "makes sense", theToken},
+		{"a certificate for something else", clean(x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{theToken}}, Host: "10.0.0.1"}), v1alpha1.ReasonUnreachable, "certificate is not for 10.0.0.1", theToken},
+		{"an API server that is starting", asked("get /version", apierrors.NewServiceUnavailable(theToken)), v1alpha1.ReasonUnreachable, "503 Service Unavailable to: get /version", theToken},
+		{"a right", asked("list x", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New(theToken))), v1alpha1.ReasonForbidden, "list x", theToken},
 		{"what a decoder quotes", fmt.Errorf("Object 'Kind' is missing in %q", theToken), v1alpha1.ReasonUnreachable, "does not answer as", theToken},
 		{"another cluster", &url.Error{Err: &identityError{"a", "b", ""}}, v1alpha1.ReasonIdentityChanged, v1alpha1.AnnotationAcceptIdentity + "=b", ""},
 		{"the end of the registration", &url.Error{Err: errSevered}, v1alpha1.ReasonUnreachable, "not registered any more", ""},
@@ -35,6 +43,28 @@ func TestExplain(t *testing.T) {
 		reason, message := explain(tc.err)
 		if reason != tc.reason || !strings.Contains(message, tc.says) || tc.never != "" && strings.Contains(message, tc.never) {
 			t.Errorf("%s: %s, %q", tc.name, reason, message)
+		}
+	}
+}
+
+func TestLeaks(t *testing.T) {
+	escaped := strings.ReplaceAll(theToken, "t", `\\u0074`)
+	escaped = strings.ReplaceAll(escaped, `\\`, `\`)
+	if !json.Valid([]byte(`"` + escaped + `"`)) {
+		t.Fatal(escaped)
+	}
+	for name, body := range map[string]string{
+		"as it is": "you are " + theToken, "escaped": `{"message":"you are ` + escaped + `"}`,
+		"base64": "you are " + base64.StdEncoding.EncodeToString([]byte(theToken)),
+		"a key":  `{"` + escaped + `":1}`,
+	} {
+		if !leaks([]byte(body), theToken) {
+			t.Errorf("%s: not found in %s", name, body)
+		}
+	}
+	for _, body := range []string{"", "{}", "you are somebody", `{"message":"forbidden"}`} {
+		if leaks([]byte(body), theToken) || leaks([]byte(body), "") {
+			t.Errorf("found in %s", body)
 		}
 	}
 }

@@ -19,12 +19,20 @@ import (
 // it is shut. Without it a late event of a replaced connection could bring back
 // what the present one has seen go, or a removed spoke's Proxies reappear.
 type gate struct {
-	// contested is told which other hubs have marked Proxies, "" for none.
+	// contested is told which other hubs have marked Proxies when that changes.
 	contested func(others string)
 
 	mu      sync.Mutex
 	current *connection
 	closed  bool
+	others  string
+}
+
+// otherHubs names the hubs that have marked Proxies; empty: none has.
+func (g *gate) otherHubs() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.others
 }
 
 // pass runs f if conn is the one that feeds.
@@ -43,7 +51,7 @@ func (g *gate) clear(f func()) {
 	if g.closed {
 		return // what has the name now is not this spoke's
 	}
-	g.current = nil
+	g.current, g.others = nil, ""
 	f()
 }
 
@@ -59,7 +67,6 @@ func (g *gate) shut(f func()) {
 // shows what conn's informer has listed: additions and changes first, then the
 // removal of what is not there any more. No Proxy is missing in between.
 func (g *gate) feed(ctx context.Context, conn *connection, spoke string, o Options) error {
-	f := o.Fleet
 	informer, err := conn.informer(&v1alpha1.Proxy{})
 	if err != nil {
 		return err
@@ -67,50 +74,14 @@ func (g *gate) feed(ctx context.Context, conn *connection, spoke string, o Optio
 	g.mu.Lock()
 	g.current = conn
 	g.mu.Unlock()
-	listed := map[fleet.Key]bool{}
-	foreign := marks{byKey: map[fleet.Key]string{}, byHub: map[string]int{}}
-	upsert := func(obj any) {
-		p, ok := obj.(*v1alpha1.Proxy)
-		if !ok {
-			return
-		}
-		g.pass(conn, func() {
-			seen := fleet.FromObject(spoke, p)
-			mark := p.Annotations[v1alpha1.AnnotationHub]
-			if mark == o.HubID {
-				mark = ""
-			}
-			if mark != "" {
-				// Another hub's: leasing it too would exceed its maxLeases.
-				f.Delete(seen.Key, seen.UID)
-			} else {
-				f.Upsert(seen)
-				if listed != nil {
-					listed[seen.Key] = true
-				}
-			}
-			if foreign.set(seen.Key, mark) && listed == nil {
-				g.contested(foreign.hubs())
-			}
-		})
+	f := &feeder{
+		gate: g, conn: conn, spoke: spoke, options: o,
+		seen: map[fleet.Key]bool{}, foreign: marks{byKey: map[fleet.Key]string{}, byHub: map[string]int{}},
 	}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    upsert,
-		UpdateFunc: func(_, obj any) { upsert(obj) },
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if p, ok := obj.(*v1alpha1.Proxy); ok {
-				g.pass(conn, func() {
-					key := fleet.Key{Cluster: spoke, Namespace: p.Namespace, Name: p.Name}
-					f.Delete(key, string(p.UID))
-					if foreign.set(key, "") && listed == nil {
-						g.contested(foreign.hubs())
-					}
-				})
-			}
-		},
+		AddFunc:    f.upsert,
+		UpdateFunc: func(_, object any) { f.upsert(object) },
+		DeleteFunc: f.remove,
 	})
 	if err != nil {
 		return fmt.Errorf("feed the fleet: %w", err)
@@ -119,11 +90,77 @@ func (g *gate) feed(ctx context.Context, conn *connection, spoke string, o Optio
 		return ctx.Err()
 	}
 	g.pass(conn, func() {
-		f.Retain(spoke, listed)
-		listed = nil
-		g.contested(foreign.hubs())
+		o.Fleet.Retain(spoke, f.seen)
+		f.listed = true
+		f.tell()
 	})
 	return nil
+}
+
+// feeder takes what one connection's informer says into the fleet.
+type feeder struct {
+	gate    *gate
+	conn    *connection
+	spoke   string
+	options Options
+	// seen are the keys of this hub's Proxies that are there.
+	seen    map[fleet.Key]bool
+	foreign marks
+	listed  bool // the first list is through
+}
+
+func (f *feeder) upsert(object any) {
+	p, ok := object.(*v1alpha1.Proxy)
+	if !ok {
+		return
+	}
+	f.gate.pass(f.conn, func() {
+		seen := fleet.FromObject(f.spoke, p)
+		mark := p.Annotations[v1alpha1.AnnotationHub]
+		if mark == f.options.HubID {
+			mark = ""
+		}
+		if mark != "" {
+			// Another hub's: leasing it too would exceed its maxLeases.
+			delete(f.seen, seen.Key)
+			f.options.Fleet.Delete(seen.Key, seen.UID)
+		} else {
+			f.seen[seen.Key] = true
+			f.options.Fleet.Upsert(seen)
+		}
+		if f.foreign.set(seen.Key, mark) {
+			f.tell()
+		}
+		if len(f.seen)+len(f.foreign.byKey) > f.conn.maxProxies {
+			f.conn.tooMany()
+		}
+	})
+}
+
+func (f *feeder) remove(object any) {
+	if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	p, ok := object.(*v1alpha1.Proxy)
+	if !ok {
+		return
+	}
+	f.gate.pass(f.conn, func() {
+		key := fleet.Key{Cluster: f.spoke, Namespace: p.Namespace, Name: p.Name}
+		delete(f.seen, key)
+		f.options.Fleet.Delete(key, string(p.UID))
+		if f.foreign.set(key, "") {
+			f.tell()
+		}
+	})
+}
+
+// tell says who else has marked Proxies, once the first list is through.
+func (f *feeder) tell() {
+	if f.listed {
+		f.gate.others = f.foreign.hubs(f.conn.cred.config.BearerToken)
+		f.gate.contested(f.gate.others)
+	}
 }
 
 // marks are the marks of other hubs on a spoke's Proxies.
@@ -154,8 +191,9 @@ func (m *marks) set(key fleet.Key, mark string) (changed bool) {
 	return changed
 }
 
-// hubs names the hubs. What a Proxy says of its hub may be anything.
-func (m *marks) hubs() string {
+// hubs names the hubs. What a Proxy says of its hub may be anything, even the
+// secret that its server was sent.
+func (m *marks) hubs(secret string) string {
 	hubs := slices.Sorted(maps.Keys(m.byHub))
 	const most = 3
 	more := ""
@@ -164,7 +202,7 @@ func (m *marks) hubs() string {
 		hubs = hubs[:most]
 	}
 	for i, hub := range hubs {
-		if len(validation.IsValidLabelValue(hub)) > 0 {
+		if len(validation.IsValidLabelValue(hub)) > 0 || leaks([]byte(hub), secret) {
 			hubs[i] = "one with an id that is none"
 		}
 	}

@@ -66,46 +66,34 @@ func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := g.next.RoundTrip(req)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, clean(err)
 	case res.StatusCode >= http.StatusBadRequest:
 		return g.refused(res)
 	case res.StatusCode >= http.StatusMultipleChoices:
 		_ = res.Body.Close()
 		return nil, errRedirect
 	case isShort(req):
-		return g.short(res)
+		res.Body = &bounded{ReadCloser: res.Body, most: maxPreflight}
 	default:
 		res.Body = &bounded{ReadCloser: res.Body, most: maxStream, rate: streamRate, began: time.Now()}
 	}
 	return res, nil
 }
 
-// short bounds an answer to a preflight or contact, and lets none through that
-// has the credential in it: a part of it goes into the Spoke.
-func (g guard) short(res *http.Response) (*http.Response, error) {
-	body, err := io.ReadAll(&bounded{ReadCloser: res.Body, most: maxPreflight})
-	_ = res.Body.Close()
-	if err == nil && g.secret != "" && bytes.Contains(body, []byte(g.secret)) {
-		err = errNotKubernetes
-	}
-	if err != nil {
-		return nil, err
-	}
-	res.Body = io.NopCloser(bytes.NewReader(body))
-	return res, nil
-}
-
 func (g guard) refused(res *http.Response) (*http.Response, error) {
 	// client-go waits for as long as it is told: a watch would be blind for days.
-	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > maxRetryAfter {
+	switch seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); {
+	case err != nil:
+		res.Header.Del("Retry-After")
+	case seconds > maxRetryAfter:
 		res.Header.Set("Retry-After", strconv.Itoa(maxRetryAfter))
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	_ = res.Body.Close()
 	if err != nil {
-		return nil, fmt.Errorf("read the answer %s: %w", res.Status, err)
+		return nil, clean(err)
 	}
-	if !fromKubernetes(res, body) || g.secret != "" && bytes.Contains(body, []byte(g.secret)) {
+	if !fromKubernetes(res, body) || leaks(body, g.secret) {
 		body = refusal(res.StatusCode)
 		res.Header.Set("Content-Type", "application/json")
 	}
@@ -148,6 +136,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.read > most {
 		return 0, errTooLong
 	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = clean(err)
+	}
 	return n, err
 }
 
@@ -163,6 +154,10 @@ func fromKubernetes(res *http.Response, body []byte) bool {
 	return json.Unmarshal(body, &status) == nil && status.Kind == "Status"
 }
 
+func notAsKubernetes(code int) string {
+	return fmt.Sprintf("%d %s, not said as a Kubernetes API server would: something else may answer for it", code, http.StatusText(code))
+}
+
 // refusal is a Status that says no more than the code.
 func refusal(code int) []byte {
 	reasons := map[int]metav1.StatusReason{
@@ -171,7 +166,7 @@ func refusal(code int) []byte {
 	}
 	body, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reasons[code],
-		Message: fmt.Sprintf("%d %s, not said as a Kubernetes API server would: something else may answer for it", code, http.StatusText(code)),
+		Message: notAsKubernetes(code),
 	})
 	if err != nil {
 		return nil // cannot be: strings and numbers alone

@@ -18,7 +18,12 @@ type loop struct {
 	retry    *time.Timer
 	backoff  time.Duration
 	trying   chan attempt // nil: nothing is under way
+	cancel   context.CancelFunc
+	about    *credential // what is tried
 }
+
+// attemptTimeout bounds all of an attempt, whatever its requests take each.
+const attemptTimeout = 2 * time.Minute
 
 // attempt is the outcome of one connect, or of one review of the connection
 // that is there.
@@ -48,6 +53,9 @@ func (l *loop) step(ctx context.Context) {
 		l.connect(ctx)
 	case <-l.changed:
 		l.backoff = backoffFirst
+		if l.trying != nil && l.about != l.wanted() {
+			l.cancel() // or the new one would wait for what is not wanted any more
+		}
 		l.connect(ctx)
 	case <-l.retry.C:
 		l.connect(ctx)
@@ -74,6 +82,7 @@ func (l *loop) lookAt(ctx context.Context, counts bool) {
 		return
 	}
 	l.looked = time.Now()
+	l.tellOthers()
 	if !l.check(ctx, counts) {
 		return
 	}
@@ -86,28 +95,32 @@ func (l *loop) lookAt(ctx context.Context, counts bool) {
 }
 
 func (l *loop) try(ctx context.Context, want *credential) {
-	l.begin(func() attempt {
-		conn, err := connect(ctx, want, l.registry.Options, l.log, l.suspect, l.admit)
+	l.begin(ctx, want, func(bound context.Context) attempt {
+		conn, err := connect(ctx, bound, want, l.registry.Options, l.log, l.suspect, l.admit)
 		return attempt{want: want, conn: conn, err: err}
 	})
 }
 
 func (l *loop) review(ctx context.Context) {
 	conn := l.conn
-	l.begin(func() attempt {
-		id, err := conn.preflight(ctx)
+	l.begin(ctx, conn.cred, func(bound context.Context) attempt {
+		id, err := conn.preflight(bound)
 		return attempt{want: conn.cred, reviewed: conn, id: id, err: err}
 	})
 }
 
 // begin runs an attempt, unless one is under way: its end leads to the next.
-func (l *loop) begin(run func() attempt) {
+func (l *loop) begin(ctx context.Context, about *credential, run func(context.Context) attempt) {
 	if l.trying != nil {
 		return
 	}
 	result := make(chan attempt, 1)
-	l.trying = result
-	go func() { result <- run() }()
+	bound, cancel := context.WithTimeout(ctx, attemptTimeout)
+	l.trying, l.about, l.cancel = result, about, cancel
+	go func() {
+		defer cancel()
+		result <- run(bound)
+	}()
 }
 
 // adopt makes of an attempt what there is to make, and goes on to what was
@@ -126,6 +139,8 @@ func (l *loop) adopt(ctx context.Context, a attempt) {
 		a.err = l.take(ctx, a.conn)
 	}
 	switch {
+	case errors.Is(a.err, context.Canceled):
+		l.connect(ctx) // for what is wanted now
 	case a.err == nil:
 		l.succeeded(a)
 		l.connect(ctx)

@@ -74,17 +74,22 @@ func (c *connection) version(ctx context.Context) (string, error) {
 	defer cancel()
 	answer := disco.RESTClient().Get().AbsPath("/version").Do(ctx)
 	if err := answer.Error(); err != nil { // Raw's error lacks the server's words
-		return "", err
+		return "", asked("get /version", err)
 	}
 	body, err := answer.Raw()
 	if err != nil {
 		return "", err
 	}
 	var v version.Info
-	if err := json.Unmarshal(body, &v); err != nil || !versionFormat.MatchString(v.GitVersion) {
+	if err := json.Unmarshal(body, &v); err != nil || !versionFormat.MatchString(v.GitVersion) || c.isSecret(v.GitVersion) {
 		return "", errNotKubernetes
 	}
 	return v.GitVersion, nil
+}
+
+// isSecret says that a server calls something by the credential that it was sent.
+func (c *connection) isSecret(name string) bool {
+	return leaks([]byte(name), c.config.BearerToken)
 }
 
 // contact asks the cluster who it is.
@@ -92,10 +97,10 @@ func (c *connection) contact(ctx context.Context) (clusterUID string, err error)
 	system := &metav1.PartialObjectMetadata{}
 	system.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := c.get(ctx, metav1.NamespaceSystem, system); err != nil {
-		return "", err
+		return "", asked("get namespaces "+metav1.NamespaceSystem, err)
 	}
 	// It is going to be a label's value.
-	if system.UID == "" || len(validation.IsValidLabelValue(string(system.UID))) > 0 {
+	if system.UID == "" || c.isSecret(string(system.UID)) || len(validation.IsValidLabelValue(string(system.UID))) > 0 {
 		return "", errNotKubernetes
 	}
 	return string(system.UID), nil
@@ -127,6 +132,8 @@ func (e *identityError) Error() string {
 	return what + "If it shall take its place, annotate the Secret with " + v1alpha1.AnnotationAcceptIdentity + "=" + e.found
 }
 
+const proxiesResource = v1alpha1.ProxyCRDName // the CRD is named by it
+
 const crdManifest = "config/crd/crawl.proxyfleet.dev_proxies.yaml"
 
 func (c *connection) checkCRD(ctx context.Context) error {
@@ -136,7 +143,7 @@ func (c *connection) checkCRD(ctx context.Context) error {
 		return &preflightError{v1alpha1.ReasonCRDMissing,
 			"the cluster has no CustomResourceDefinition " + v1alpha1.ProxyCRDName + ": apply " + crdManifest + " to it"}
 	} else if err != nil {
-		return err
+		return asked("get customresourcedefinitions "+v1alpha1.ProxyCRDName, err)
 	}
 	have, _ := strconv.Atoi(crd.Annotations[v1alpha1.AnnotationSchemaVersion])
 	if have < v1alpha1.SchemaVersion {
@@ -150,7 +157,11 @@ func (c *connection) checkCRD(ctx context.Context) error {
 func (c *connection) listOne(ctx context.Context, namespace string) error {
 	ctx, cancel := short(ctx)
 	defer cancel()
-	return c.direct.List(ctx, &v1alpha1.ProxyList{}, client.InNamespace(namespace), client.Limit(1))
+	what := "list " + proxiesResource
+	if namespace != metav1.NamespaceAll {
+		what += " in namespace " + namespace
+	}
+	return asked(what, c.direct.List(ctx, &v1alpha1.ProxyList{}, client.InNamespace(namespace), client.Limit(1)))
 }
 
 func (c *connection) get(ctx context.Context, name string, into client.Object) error {

@@ -54,6 +54,8 @@ type Options struct {
 	// Scheme knows Proxy and the core kinds.
 	Scheme *runtime.Scheme
 	Log    logr.Logger
+
+	maxProxies int // of one spoke; 0: the constant
 }
 
 // Registry holds the registered spokes. It implements multicluster.Provider

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,8 +24,8 @@ import (
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=proxies.crawl.proxyfleet.dev,verbs=get
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=selfsubjectaccessreviews,verbs=create
 
-// maxUserName bounds what is shown of a user's name.
-const maxUserName = 253
+// userFormat is what of a user's name is shown.
+var userFormat = regexp.MustCompile(`^[0-9A-Za-z@:._/+-]{1,253}$`)
 
 // reviewsAtOnce bounds how many access reviews of one preflight are under way.
 const reviewsAtOnce = 8
@@ -97,7 +98,7 @@ func (c *connection) reviewRights(ctx context.Context) error {
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &rights[i]},
 			}, metav1.CreateOptions{})
 			if err != nil {
-				return err
+				return asked("create selfsubjectaccessreviews", err)
 			}
 			allowed[i] = answer.Status.Allowed
 			return nil
@@ -135,10 +136,14 @@ func (c *connection) whoAmI(ctx context.Context) string {
 	ctx, cancel := short(ctx)
 	defer cancel()
 	answer, err := identities.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil || answer.Status.UserInfo.Username == "" || len(answer.Status.UserInfo.Username) > maxUserName {
+	if err != nil {
 		return unknown
 	}
-	return "user " + answer.Status.UserInfo.Username
+	name := answer.Status.UserInfo.Username
+	if !userFormat.MatchString(name) || c.isSecret(name) {
+		return unknown
+	}
+	return "user " + name
 }
 
 // missingRights words what is not allowed, the verbs of a resource together.

@@ -79,8 +79,19 @@ func newSpoke(name string, reg registration, r *Registry) *spoke {
 		stop: make(chan struct{}), changed: make(chan struct{}, 1), suspect: make(chan struct{}, 1), yield: make(chan struct{}, 1),
 		state: newState(reg.pinned), permit: &permit{}, claim: claim{spoke: name, holds: reg.pinned, created: reg.created},
 	}
-	s.gate.contested = func(others string) { s.update(func(st *State) { st.Others = others }) }
+	s.gate.contested = func(others string) {
+		if others != "" && s.State().Others == "" {
+			s.update(func(st *State) { st.Others = others })
+		}
+	}
 	return s
+}
+
+// tellOthers takes over who else has marked Proxies. That somebody has is told
+// at once, anything else with the next contact: marks may come and go quickly.
+func (s *spoke) tellOthers() {
+	others := s.gate.otherHubs()
+	s.update(func(st *State) { st.Others = others })
 }
 
 // State is a copy of the spoke's state.
@@ -181,6 +192,7 @@ func (s *spoke) take(ctx context.Context, next *connection) error {
 func (s *spoke) admit(clusterUID string) error {
 	owned := s.registry.mayHold(s, clusterUID)
 	if pinned := s.State().ClusterUID; !moved(pinned, clusterUID, s.accepts()) {
+		s.registry.disown(s, pinned)
 		var duplicate *duplicateError
 		if errors.As(owned, &duplicate) {
 			return &identityError{pinned, clusterUID, duplicate.owner}

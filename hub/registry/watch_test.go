@@ -180,11 +180,11 @@ func TestFailedAttemptsLeaveNothingBehind(t *testing.T) {
 	attempt := func(times int) {
 		for range times {
 			c.Deny("create", "pods")
-			if _, err := connect(t.Context(), cred, o, o.Log, nil, anybody); err == nil {
+			if _, err := connect(t.Context(), t.Context(), cred, o, o.Log, nil, anybody); err == nil {
 				t.Fatal("connected without the rights")
 			}
 			c.Allow("create", "pods")
-			conn, err := connect(t.Context(), cred, o, o.Log, nil, anybody)
+			conn, err := connect(t.Context(), t.Context(), cred, o, o.Log, nil, anybody)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,8 +222,8 @@ func TestABlindConnectionIsNotCalledConnected(t *testing.T) {
 		eventually(t, "the broken watch is noticed", func() bool { return !r.Answers("spoke") }, func() any { return s.State() })
 		blind(c)
 		c.Unavailable(false)
-		st := until(t, s, "not ready while "+name, func(st State) bool { return !st.Ready })
-		if !strings.Contains(st.Message, "no list today") || !r.knows("a") {
+		st := until(t, s, "not ready while "+name, func(st State) bool { return !st.Ready && strings.Contains(st.Message, "list proxies") })
+		if !r.knows("a") {
 			t.Errorf("%s: %+v, its Proxy known: %v", name, st, r.knows("a"))
 		}
 		c.Answer(apiserver.ProxiesPath, apiserver.Answer{})
@@ -288,6 +288,47 @@ func TestWhatAServerCallsItselfIsNotTakenForAnything(t *testing.T) {
 		if !strings.Contains(st.Message, "does not answer as a Kubernetes API server") || st.Version != "" || strings.Contains(st.Message, theToken) {
 			t.Errorf("%s: %+v", name, st)
 		}
+	}
+}
+
+func TestASpokeWithTooManyProxiesIsToldSo(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	for i := range 10 {
+		c.Put(proxyNamed(fmt.Sprint("p-", i)))
+	}
+	r, _ := startedWith(t, often)
+	r.maxProxies = 10
+	s := put(r, "spoke", c.Kubeconfig(theToken))
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	tooMany := func(st State) bool { return !st.Ready && strings.Contains(st.Message, "more than 10 Proxies") }
+	c.Put(proxyNamed("one-more")) // by the watch
+	until(t, s, "told", tooMany)
+	if !r.knows("p-0") {
+		t.Error("what was known is gone")
+	}
+	c.Remove("crawl", "one-more")
+	until(t, s, "connected again", reason(v1alpha1.ReasonConnected))
+	c.Put(proxyNamed("one-more"))
+	r.deregister("spoke")
+	s = put(r, "spoke", c.Kubeconfig(theToken)) // by the list
+	until(t, s, "told", tooMany)
+	if r.knows("p-0") {
+		t.Error("a part of the list was taken")
+	}
+}
+
+func TestACorrectedKubeconfigIsTriedAtOnce(t *testing.T) {
+	server := apiserver.Start(t)
+	slow := server.Cluster("slow")
+	slow.MuteWatches(true)
+	r, _ := started(t)
+	s := put(r, "spoke", slow.Kubeconfig(theToken))
+	eventually(t, "the watch is open", func() bool { return slow.Watches() > 0 }, func() any { return s.State() })
+	began := time.Now()
+	put(r, "spoke", server.Cluster("good").Kubeconfig(theToken))
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	if took := time.Since(began); took > syncTimeout/2 {
+		t.Errorf("a good kubeconfig in the place of one that hangs is connected after %s", took)
 	}
 }
 

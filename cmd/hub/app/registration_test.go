@@ -155,7 +155,7 @@ func faultsFirst(t *testing.T, r *registrations) {
 		reason, says string
 	}{
 		{"mute", moved("https://" + mute.Addr().String()), v1alpha1.ReasonUnreachable, "in time"},
-		{"refuses-the-list", refuses.Kubeconfig("token-of-refuses"), v1alpha1.ReasonForbidden, "the list is"},
+		{"refuses-the-list", refuses.Kubeconfig("token-of-refuses"), v1alpha1.ReasonForbidden, "list proxies"},
 		{"us", us.kubeconfig, v1alpha1.ReasonCRDMissing, "config/crd"},
 		{"wrong-ca", wrongCA, v1alpha1.ReasonUnreachable, "certificate"},
 		{"closed", moved("https://127.0.0.1:1"), v1alpha1.ReasonUnreachable, "refused"},
