@@ -81,31 +81,46 @@ type bench struct {
 	key      client.ObjectKey
 }
 
-func newAPI(t *testing.T) client.WithWatch {
+// spokeAPI is a real API server, as its admin and as the hub sees it.
+type spokeAPI struct {
+	admin client.Client
+	hub   client.WithWatch // has the generated roles and nothing more
+}
+
+func newAPI(t *testing.T) spokeAPI {
 	t.Helper()
 	plane := controlplane.StartForTest(t, 1)[0]
-	if err := plane.Apply(t.Context(), filepath.Join("..", "..", "config", "crd", "crawl.proxyfleet.dev_proxies.yaml")); err != nil {
+	config := filepath.Join("..", "..", "config")
+	if err := plane.Apply(t.Context(), filepath.Join(config, "crd", "crawl.proxyfleet.dev_proxies.yaml"), filepath.Join(config, "rbac", "spoke")); err != nil {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	admin, err := client.NewWithWatch(plane.Admin(), client.Options{Scheme: scheme})
+	admin, err := client.New(plane.Admin(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := plane.ServiceAccount(t.Context(), "proxy-operator-system", "proxy-operator-hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "crawl"}}); err != nil {
 		t.Fatal(err)
 	}
-	return admin
+	return spokeAPI{admin, hub}
 }
 
-func newBench(t *testing.T, admin client.WithWatch, spec v1alpha1.ProxySpec) *bench {
+func newBench(t *testing.T, api spokeAPI, spec v1alpha1.ProxySpec) *bench {
 	t.Helper()
-	b := &bench{t: t, admin: admin, provided: &provided{fail: map[string]error{}}, conflict: map[string]bool{}}
+	b := &bench{t: t, admin: api.admin, provided: &provided{fail: map[string]error{}}, conflict: map[string]bool{}}
 	p := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{Namespace: "crawl", GenerateName: "p-"}, Spec: spec}
-	if err := admin.Create(t.Context(), p); err != nil {
+	if err := b.admin.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	b.key = client.ObjectKeyFromObject(p)
@@ -117,7 +132,7 @@ func newBench(t *testing.T, admin client.WithWatch, spec v1alpha1.ProxySpec) *be
 		b.writes = append(b.writes, kind)
 		return nil
 	}
-	watched := interceptor.NewClient(admin, interceptor.Funcs{
+	watched := interceptor.NewClient(api.hub, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if err := written("object"); err != nil {
 				return err
@@ -202,7 +217,7 @@ func (b *bench) shows(want string) {
 var managedSpec = v1alpha1.ProxySpec{Provider: v1alpha1.ProviderKubernetes}
 
 func TestPass(t *testing.T) {
-	admin := newAPI(t)
+	api := newAPI(t)
 	transient := func(n int) error { return fmt.Errorf("port %d: %w", n, provider.ErrTransient) }
 	for _, tc := range []struct {
 		name string
@@ -340,10 +355,10 @@ func TestPass(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) { tc.run(newBench(t, admin, managedSpec)) })
+		t.Run(tc.name, func(t *testing.T) { tc.run(newBench(t, api, managedSpec)) })
 	}
 	t.Run("an External Proxy held by somebody's finalizer shows that it goes", func(t *testing.T) {
-		b := newBench(t, admin, v1alpha1.ProxySpec{Mode: v1alpha1.ModeExternal, Endpoint: &v1alpha1.Endpoint{Host: "203.0.113.7", Port: 8080}})
+		b := newBench(t, api, v1alpha1.ProxySpec{Mode: v1alpha1.ModeExternal, Endpoint: &v1alpha1.Endpoint{Host: "203.0.113.7", Port: 8080}})
 		b.edit(func(p *v1alpha1.Proxy) { p.Finalizers = []string{"example.com/hold"} })
 		b.mustOnce()
 		b.shows("Probing True ExternalEndpoint")

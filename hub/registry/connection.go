@@ -173,13 +173,13 @@ func (c *connection) start(attempt context.Context, o Options) error {
 	if err == nil && cl.GetCache().WaitForCacheSync(ctx) {
 		return nil
 	}
+	if attempt.Err() != nil {
+		return attempt.Err()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.trouble != nil {
 		return c.trouble
-	}
-	if attempt.Err() != nil {
-		return attempt.Err()
 	}
 	return &preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf(
 		"the first list of Proxies did not end within %s: the server or a tunnel before it may hold back watches", syncTimeout)}

@@ -262,6 +262,7 @@ func notOurs(t *testing.T, w *world) {
 
 func quiet(t *testing.T, w *world) {
 	eu := w.spokes["eu"]
+	w.spokeShows("eu", v1alpha1.ConditionContested, "absent", "") // the step before has made it so, and it is told late
 	versions := func() map[string]string {
 		var proxies v1alpha1.ProxyList
 		var pods corev1.PodList

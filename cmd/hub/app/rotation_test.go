@@ -49,7 +49,10 @@ func startStream(t *testing.T, s *spokeWorld, port int32) *stream {
 	st := &stream{s: s, cancel: cancel}
 	run := func(f func(context.Context, int) error) {
 		st.done.Go(func() {
+			pace := time.NewTicker(20 * time.Millisecond) // the machine has more to do
+			defer pace.Stop()
 			for i := 0; ctx.Err() == nil; i++ {
+				<-pace.C
 				if err := f(ctx, i); err != nil && ctx.Err() == nil {
 					st.failed.Store(err)
 					return
@@ -65,6 +68,7 @@ func startStream(t *testing.T, s *spokeWorld, port int32) *stream {
 	})
 	run(func(ctx context.Context, i int) error { // some that come and go
 		p := external(fmt.Sprintf("passing-%d", i), port)
+		p.Labels = map[string]string{"passing": ""}
 		if err := s.Create(ctx, p); err != nil || i%10 == 0 {
 			return err
 		}
@@ -126,6 +130,9 @@ func rotations(t *testing.T, r *registrations) {
 		t.Logf("%d looks at the list, none without a steady Proxy", looks)
 	}
 	r.nothingLost(eu)
+	if err := eu.DeleteAllOf(t.Context(), &v1alpha1.Proxy{}, client.InNamespace(ns), client.HasLabels{"passing"}); err != nil {
+		t.Fatal(err)
+	}
 	t.Logf("%d rotations in %s under %d changes", times, took.Round(time.Second), st.changes.Load())
 
 	r.eventually("watches, goroutines and memory are what they were", func() error {
