@@ -25,10 +25,10 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 		Deleting:    !o.DeletionTimestamp.IsZero(),
 		Check: Check{
 			URL:              spec.HealthCheck.URL,
-			Interval:         time.Duration(within(spec.HealthCheck.IntervalSeconds, 1, 86400)) * time.Second,
-			Timeout:          time.Duration(within(spec.HealthCheck.TimeoutSeconds, 1, 300)) * time.Second,
-			SuccessThreshold: within(spec.HealthCheck.SuccessThreshold, 1, 100),
-			FailureThreshold: within(spec.HealthCheck.FailureThreshold, 1, 100),
+			Interval:         time.Duration(upTo(86400, spec.HealthCheck.IntervalSeconds)) * time.Second,
+			Timeout:          time.Duration(upTo(300, spec.HealthCheck.TimeoutSeconds)) * time.Second,
+			SuccessThreshold: upTo(100, spec.HealthCheck.SuccessThreshold),
+			FailureThreshold: upTo(100, spec.HealthCheck.FailureThreshold),
 		},
 	}
 	if spec.MaxLeases != nil {
@@ -55,9 +55,9 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 	return p
 }
 
-// within is what the CRD allows, for objects of a cluster that does not hold
+// upTo is what the CRD allows, from 1 on, for objects of a cluster that does not hold
 // them to it: one Proxy must not take all of the engine.
-func within(n int32, least, most int) int { return min(max(int(n), least), most) }
+func upTo(most int, n int32) int { return min(max(int(n), 1), most) }
 
 // splitEndpoint is the reverse of Proxy.Endpoint; anything else is no address.
 func splitEndpoint(endpoint string) (host string, port int) {

@@ -61,11 +61,14 @@ func orDash(v string) string {
 	return v
 }
 
-// wordless is the status without its messages.
+// wordless is the status without the messages of faults, which may be worded
+// otherwise each time.
 func wordless(status *v1alpha1.SpokeStatus) *v1alpha1.SpokeStatus {
 	status = status.DeepCopy()
 	for i := range status.Conditions {
-		status.Conditions[i].Message = ""
+		if c := &status.Conditions[i]; c.Status == metav1.ConditionFalse || c.Type == v1alpha1.ConditionContested {
+			c.Message = ""
+		}
 	}
 	return status
 }

@@ -10,11 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/elazarl/goproxy"
 
@@ -89,61 +87,6 @@ func TestWhatHappensWhileNobodyWatchesIsSeenAfterwards(t *testing.T) {
 	c.Unavailable(false)
 	eventually(t, "the fleet is what the spoke is", func() bool { return r.knows("comes") && !r.knows("goes") && r.knows("stays") },
 		func() any { return len(r.Fleet.All()) })
-}
-
-func TestWhatControllersListenToOutlivesConnections(t *testing.T) {
-	c := apiserver.Start(t).Cluster("c")
-	r, e, s := connected(t, c)
-	ctx, cl := e.last()
-	informer, err := cl.GetCache().GetInformer(ctx, &v1alpha1.Proxy{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var heard, unheard atomic.Int64
-	counting := func(n *atomic.Int64) toolscache.ResourceEventHandler {
-		return toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { n.Add(1) }}
-	}
-	handle, err := informer.AddEventHandlerWithResyncPeriod(counting(&heard), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	removed, err := informer.AddEventHandler(counting(&unheard))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := informer.RemoveEventHandler(removed); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		put(r, "spoke", c.Kubeconfig(fmt.Sprintf("token-%d", i)))
-		hash := s.State().Hash
-		until(t, s, "rotated", func(st State) bool { return s.serving().hash == hash && st.CredentialReason == "" })
-		before := heard.Load()
-		c.Put(proxyNamed(fmt.Sprintf("p-%d", i)))
-		eventually(t, "the new Proxy is heard of", func() bool { return heard.Load() > before }, func() any { return heard.Load() })
-	}
-	if !handle.HasSynced() || unheard.Load() != 0 {
-		t.Errorf("synced %v, %d heard by one that was removed", handle.HasSynced(), unheard.Load())
-	}
-	if n := e.count(); n != 1 {
-		t.Errorf("%d engagements, want one for all connections", n)
-	}
-	if err := informer.RemoveEventHandler(handle); err != nil {
-		t.Error(err)
-	}
-	if _, err := cl.GetCache().GetInformer(ctx, &corev1.Pod{}); err == nil {
-		t.Error("an informer that is not synced beforehand was handed out: it would hold all spokes up")
-	}
-	eventually(t, "one watch is left", func() bool { return c.Watches() == 1 }, func() any { return c.Watches() })
-}
-
-func (s *spoke) serving() *credential {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.serves == nil {
-		return &credential{}
-	}
-	return s.serves
 }
 
 func TestNothingGoesToASpokeThatIsDeregistered(t *testing.T) {
@@ -244,33 +187,6 @@ func TestNothingGoesToAClusterThatHasTakenTheAddress(t *testing.T) {
 	if err := cl.GetClient().Create(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "another cluster") {
 		t.Errorf("a pass under way could create a pod there: %v", err)
 	}
-}
-
-func TestACacheIsLetGoWithItsConnection(t *testing.T) {
-	c := apiserver.Start(t).Cluster("c")
-	c.Put(proxyNamed("a"))
-	r, e, s := connected(t, c)
-	ctx, cl := e.last()
-	informer, err := cl.GetCache().GetInformer(ctx, &v1alpha1.Proxy{}) // as a controller keeps it
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{}); err != nil {
-		t.Fatal(err)
-	}
-	first := weak.Make(s.connected())
-	put(r, "spoke", c.Kubeconfig("another-token"))
-	until(t, s, "rotated", func(State) bool { return s.serving().hash == s.State().Hash })
-	eventually(t, "let go", func() bool { runtime.GC(); return first.Value() == nil }, func() any { return nil })
-	if !informer.HasSynced() || informer.IsStopped() {
-		t.Error("what the controller keeps does not speak of the present connection")
-	}
-}
-
-func (s *spoke) connected() *connection {
-	s.registry.mu.Lock()
-	defer s.registry.mu.Unlock()
-	return s.registry.engaged[s.name]
 }
 
 func TestWhatAServerCallsItselfIsNotTakenForAnything(t *testing.T) {
