@@ -58,9 +58,11 @@ func inWords(err error) string {
 		}
 		return fmt.Sprintf("the connection to %s fails: %s", operation.Addr, number)
 	default:
-		return "the connection ends without an answer that makes sense"
+		return noSense
 	}
 }
+
+const noSense = "the connection ends without an answer that makes sense"
 
 var inTime = fmt.Sprintf("no usable answer comes in time, which is %s", requestTimeout)
 

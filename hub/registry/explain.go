@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,6 +68,8 @@ func explainRequest(err error) (reason, message string) {
 		return v1alpha1.ReasonUnreachable, errSevered.Error()
 	case errors.As(err, &transport):
 		return v1alpha1.ReasonUnreachable, transport.words
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return v1alpha1.ReasonUnreachable, noSense
 	case errors.Is(err, context.DeadlineExceeded):
 		return v1alpha1.ReasonUnreachable, inTime
 	default:

@@ -31,6 +31,7 @@ func TestExplain(t *testing.T) {
 		{"the hub's own port is another each time", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: clean(&net.OpError{Op: "read", Net: "tcp", Source: here, Addr: there, Err: os.NewSyscallError("read", syscall.ECONNRESET)})},
 			v1alpha1.ReasonUnreachable, "10.0.0.1:6443 fails: connection reset by peer", "54321"},
 		{"cut off", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: clean(io.EOF)}, v1alpha1.ReasonUnreachable, "ends without an answer", "https://"},
+		{"cut off in the middle", asked("get /version", io.ErrUnexpectedEOF), v1alpha1.ReasonUnreachable, "ends without an answer", ""},
 		{"a name", clean(&net.DNSError{Name: "spoke.example", Err: theToken}), v1alpha1.ReasonUnreachable, "spoke.example cannot be resolved", theToken},
 		{"what HTTP cannot read", clean(fmt.Errorf("malformed MIME header: missing colon: %q", theToken)), v1alpha1.ReasonUnreachable, "makes sense", theToken},
 		{"a certificate for something else", clean(x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{theToken}}, Host: "10.0.0.1"}), v1alpha1.ReasonUnreachable, "certificate is not for 10.0.0.1", theToken},

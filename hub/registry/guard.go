@@ -136,8 +136,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.read > most {
 		return 0, errTooLong
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = clean(err)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		// In no words at all; and a watch that is cut off is taken up again
+		// where it was.
+		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }

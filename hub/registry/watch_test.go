@@ -89,6 +89,22 @@ func TestWhatHappensWhileNobodyWatchesIsSeenAfterwards(t *testing.T) {
 		func() any { return len(r.Fleet.All()) })
 }
 
+func TestAWatchThatIsCutIsTakenUpAgainWithoutARenewal(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	r, _, s := connected(t, c)
+	first := s.connected()
+	for i := range 3 { // as a load balancer does with what is idle
+		eventually(t, "watched", func() bool { return c.Watches() == 1 }, func() any { return c.Watches() })
+		c.CutWatches()
+		name := fmt.Sprint("p-", i)
+		c.Put(proxyNamed(name))
+		eventually(t, "the next one is seen", func() bool { return r.knows(name) }, func() any { return s.State() })
+	}
+	if s.connected() != first {
+		t.Error("all was listed anew for a watch that could go on")
+	}
+}
+
 func TestNothingGoesToASpokeThatIsDeregistered(t *testing.T) {
 	c := apiserver.Start(t).Cluster("c")
 	r, _, _ := connected(t, c)
