@@ -8,12 +8,18 @@ type claim struct {
 	// created is when the spoke was registered first.
 	created time.Time
 	// holds is the cluster that it is, or was for a hub before this one; wants is
-	// one that its kubeconfig leads to and that it is not yet. Empty: none.
+	// one that it has proven to lead to and is about to be. Empty: none.
 	holds, wants string
 }
 
 func (c claim) to(clusterUID string) bool {
 	return clusterUID != "" && (c.holds == clusterUID || c.wants == clusterUID)
+}
+
+// before says that c goes before other: it is older, or of the same age the
+// first by name.
+func (c claim) before(other claim) bool {
+	return c.created.Before(other.created) || c.created.Equal(other.created) && c.spoke < other.spoke
 }
 
 // holder names the spoke that a cluster belongs to: of all that claim it the
@@ -24,7 +30,7 @@ func holder(claims []claim, clusterUID string) string {
 		c := &claims[i]
 		switch {
 		case !c.to(clusterUID):
-		case best == nil, c.created.Before(best.created), c.created.Equal(best.created) && c.spoke < best.spoke:
+		case best == nil, c.before(*best):
 			best = c
 		}
 	}

@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -26,10 +28,34 @@ type transportError struct {
 func (e *transportError) Error() string { return e.words }
 func (e *transportError) Unwrap() error { return e.cause }
 
+// Timeout and Temporary make it a net.Error, as what it stands for may be one.
+func (e *transportError) Timeout() bool {
+	var timeout net.Error
+	return errors.As(e.cause, &timeout) && timeout.Timeout()
+}
+func (e *transportError) Temporary() bool { return e.Timeout() }
+
+// resumable are phrases of the libraries by which client-go knows a connection
+// that just ended (util/net of apimachinery): it tries again at once then.
+var resumable = []string{
+	"http: can't write HTTP request on broken connection", "http2: server sent GOAWAY and closed the connection",
+	"http2: client connection lost", "use of closed network connection",
+}
+
 // clean puts the error of a transport into words of our own.
 func clean(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, io.EOF):
+		return io.EOF
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return io.ErrUnexpectedEOF
+	}
+	for _, phrase := range resumable {
+		if strings.Contains(err.Error(), phrase) {
+			return &transportError{phrase, err}
+		}
 	}
 	return &transportError{inWords(err), err}
 }

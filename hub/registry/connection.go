@@ -108,6 +108,9 @@ func connect(ctx, attempt context.Context, cred *credential, o Options, log logr
 	}
 	if err != nil {
 		conn.sever()
+		if errors.Is(attempt.Err(), context.DeadlineExceeded) {
+			return nil, errAttempt
+		}
 		var unknown x509.UnknownAuthorityError
 		if errors.As(err, &unknown) && len(conn.config.CAData) == 0 {
 			err = &preflightError{v1alpha1.ReasonUnreachable,
@@ -171,15 +174,14 @@ func (c *connection) start(attempt context.Context, o Options) error {
 		}
 	}
 	if err == nil && cl.GetCache().WaitForCacheSync(ctx) {
+		c.broken.Store(false) // whatever it took to get there
 		return nil
 	}
 	if attempt.Err() != nil {
 		return attempt.Err()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.trouble != nil {
-		return c.trouble
+	if trouble := c.lastTrouble(); trouble != nil {
+		return trouble
 	}
 	return &preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf(
 		"the first list of Proxies did not end within %s: the server or a tunnel before it may hold back watches", syncTimeout)}
@@ -191,6 +193,7 @@ func (c *connection) newCluster(o Options) (cluster.Cluster, error) {
 		DefaultTransform:            c.take,
 		DefaultWatchErrorHandler:    func(_ context.Context, _ *toolscache.Reflector, err error) { c.watchFailed(err) },
 		ReaderFailOnMissingInformer: true,
+		NewInformer:                 newInformer,
 	}
 	if len(c.cred.namespaces) > 0 {
 		options.DefaultNamespaces = map[string]cache.Config{}
@@ -254,6 +257,13 @@ func (c *connection) watchFailed(err error) {
 	c.mu.Unlock()
 	c.broken.Store(true)
 	poke(c.suspect)
+}
+
+// lastTrouble is why a list or watch failed last; nil: none has.
+func (c *connection) lastTrouble() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trouble
 }
 
 // informer returns the informer of one of the informed kinds, which is synced.

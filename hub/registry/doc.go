@@ -13,10 +13,12 @@
 // connections are exchanged (standing.go).
 //
 // What an event makes of a spoke's state, which cluster it may be, and whose a
-// cluster is are decided by plain functions (state.go). A guard (guard.go) stands
+// cluster is are decided by plain functions (state.go, claims.go); duplicates.go
+// carries the last out. A guard (guard.go) stands
 // before every spoke's server, which is not trusted: it follows no redirect, lets
 // no answer but an API server's into an error, and lets no list pass that may be
-// another cluster's. A gate (gate.go) lets one connection feed the fleet at a time.
+// another cluster's. What a server says is put into words of our own (clean.go,
+// explain.go, informer.go). A gate (gate.go) lets one connection feed the fleet at a time.
 //
 // Losing a connection takes nothing out of the fleet: only removing the Secret
 // does, and that touches nothing in the spoke.

@@ -26,7 +26,7 @@ type duplicateError struct {
 func (e *duplicateError) Error() string {
 	switch {
 	case e.unproven:
-		return fmt.Sprintf("the cluster has the identity of spoke %s and none of its Proxies: it is not taken for the same; delete one of the two Secrets", e.owner)
+		return fmt.Sprintf("the cluster has the identity of spoke %s, and shows none of its Proxies, or that one is not there to compare: it is not taken for the same; delete one of the two Secrets", e.owner)
 	case e.local:
 		return fmt.Sprintf("this is the hub's own cluster, which is spoke %s by --local-spoke: delete this Secret, or undo its change", e.owner)
 	default:
@@ -45,25 +45,23 @@ func (r *Registry) mayHoldLocked(s *spoke, uid string) error {
 	if r.spokes[s.name] != s {
 		return errSevered
 	}
-	s.waits = ""
-	if owner := r.ownerLocked(s, uid); owner != s.name {
-		s.waits = uid
-		return &duplicateError{owner: owner, local: owner == r.LocalSpoke}
-	}
-	return nil
-}
-
-// ownerLocked names the spoke that has the cluster if s claims it, too.
-func (r *Registry) ownerLocked(s *spoke, uid string) string {
-	mine := s.claim
-	mine.wants = uid
-	claims := []claim{mine}
+	claims := make([]claim, 0, len(r.spokes))
 	for _, other := range r.spokes {
-		if other != s {
-			claims = append(claims, other.claim)
-		}
+		claims = append(claims, other.claim)
 	}
-	return holder(claims, uid)
+	owner := holder(claims, uid)
+	if owner == "" || owner == s.name {
+		return nil
+	}
+	duplicate := &duplicateError{owner: owner, local: owner == r.LocalSpoke}
+	if !s.claim.to(uid) && s.claim.before(r.spokes[owner].claim) {
+		if r.engaged[owner] != nil {
+			return nil // to be proven, see publish
+		}
+		duplicate.unproven = true
+	}
+	s.waits = uid
+	return duplicate
 }
 
 // engagedLocked is the connection of another spoke to the cluster, and that spoke.
@@ -91,6 +89,8 @@ func (r *Registry) publish(ctx context.Context, s *spoke, conn *connection) erro
 	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
 	defer cancel()
 	uid := conn.identity.clusterUID
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		r.mu.Lock()
 		err := r.mayHoldLocked(s, uid)
@@ -102,7 +102,7 @@ func (r *Registry) publish(ctx context.Context, s *spoke, conn *connection) erro
 		if err == nil && younger == nil {
 			return nil
 		}
-		if err == nil && !r.isThatOf(conn, younger.name) {
+		if err == nil && !conn.isThatOf(theirs) {
 			err = &duplicateError{owner: younger.name, unproven: true}
 		}
 		if err != nil {
@@ -112,7 +112,7 @@ func (r *Registry) publish(ctx context.Context, s *spoke, conn *connection) erro
 		r.want(s, uid)
 		poke(younger.yield)
 		select {
-		case <-theirs.ctx.Done():
+		case <-tick.C:
 		case <-ctx.Done():
 			r.want(s, "")
 			return &preflightError{v1alpha1.ReasonConnecting, fmt.Sprintf("waiting for spoke %s, whose Secret is younger, to give this cluster up", younger.name)}
@@ -131,7 +131,7 @@ func (r *Registry) want(s *spoke, uid string) {
 func (r *Registry) hold(s *spoke, uid string) {
 	r.mu.Lock()
 	before := s.claim.holds
-	s.claim.holds, s.claim.wants = uid, ""
+	s.claim.holds, s.claim.wants, s.waits = uid, "", ""
 	r.mu.Unlock()
 	if before != uid {
 		r.released(before)
@@ -142,32 +142,32 @@ func (r *Registry) hold(s *spoke, uid string) {
 // that its Secret has just shown not to be true: it leads elsewhere.
 func (r *Registry) disown(s *spoke, uid string) {
 	r.mu.Lock()
-	idle := r.engaged[s.name] == nil
-	if idle {
+	untrue := r.engaged[s.name] == nil && s.claim.holds == uid && uid != ""
+	if untrue {
 		s.claim.holds = ""
 	}
 	r.mu.Unlock()
-	if idle {
+	if untrue {
 		r.released(uid)
 	}
 }
 
-// isThatOf says that a connection shows a Proxy of the spoke, by UID, or that the
-// spoke has none. An identity is easily claimed: this cannot be guessed.
-func (r *Registry) isThatOf(conn *connection, spoke string) bool {
-	none := true
-	for _, known := range r.Fleet.All() {
-		if known.Cluster != spoke {
-			continue
-		}
-		none = false
-		var p v1alpha1.Proxy
-		err := conn.cluster.GetCache().Get(conn.ctx, client.ObjectKey{Namespace: known.Namespace, Name: known.Name}, &p)
-		if err == nil && string(p.UID) == known.UID {
+// isThatOf says that a connection shows a Proxy that the other one shows, by
+// UID, or that the other shows none. An identity is easily claimed: this cannot
+// be guessed.
+func (c *connection) isThatOf(other *connection) bool {
+	var theirs v1alpha1.ProxyList
+	if err := other.cluster.GetCache().List(other.ctx, &theirs, client.UnsafeDisableDeepCopy); err != nil {
+		return false
+	}
+	for i := range theirs.Items {
+		var mine v1alpha1.Proxy
+		known := &theirs.Items[i]
+		if c.cluster.GetCache().Get(c.ctx, client.ObjectKeyFromObject(known), &mine) == nil && mine.UID == known.UID {
 			return true
 		}
 	}
-	return none
+	return len(theirs.Items) == 0
 }
 
 // released wakes the spokes that wait for a cluster which may be free now.

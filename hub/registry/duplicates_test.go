@@ -96,6 +96,39 @@ func TestAnIdentityAloneTakesNothingFromTheYounger(t *testing.T) {
 	}
 }
 
+func TestAnIdentityAloneTakesNothingFromAYoungerThatIsAway(t *testing.T) {
+	server := apiserver.Start(t)
+	victim, liar := server.Cluster("victim"), server.Cluster("liar")
+	victim.Put(proxyNamed("a"))
+	liar.SetUID("uid-victim")
+	liar.Put(proxyNamed("a"))
+	victim.Unavailable(true)
+	r, _ := startedWith(t, often)
+	v := aged(r, "victim", 1, victim.Kubeconfig(theToken), pinned("uid-victim"))
+	l := aged(r, "liar", 2, liar.Kubeconfig(theToken))
+	until(t, l, "refused", reason(v1alpha1.ReasonDuplicateCluster))
+	victim.Unavailable(false)
+	until(t, v, "connected", reason(v1alpha1.ReasonConnected))
+	if under := r.listedUnder("a"); !slices.Equal(under, []string{"victim"}) {
+		t.Errorf("listed under %v", under)
+	}
+}
+
+func TestAnAcceptedMoveOntoAnothersClusterIsToldAsThat(t *testing.T) {
+	server := apiserver.Start(t)
+	x, y := server.Cluster("x"), server.Cluster("y")
+	r, _ := startedWith(t, often)
+	until(t, aged(r, "older", 9, y.Kubeconfig(theToken)), "connected", reason(v1alpha1.ReasonConnected))
+	s := aged(r, "s", 5, x.Kubeconfig(theToken))
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	x.SetUID("uid-y") // the same address is the other cluster now
+	until(t, s, "another", reason(v1alpha1.ReasonIdentityChanged))
+	aged(r, "s", 5, x.Kubeconfig(theToken), accepting("uid-y"))
+	until(t, s, "told", reason(v1alpha1.ReasonDuplicateCluster))
+	x.SetUID("uid-x")
+	until(t, s, "back", reason(v1alpha1.ReasonConnected))
+}
+
 func TestARefusedMoveCostsNothingThatIsServed(t *testing.T) {
 	server := apiserver.Start(t)
 	x, y := server.Cluster("x"), server.Cluster("y")

@@ -68,7 +68,7 @@ func explainRequest(err error) (reason, message string) {
 		return v1alpha1.ReasonUnreachable, errSevered.Error()
 	case errors.As(err, &transport):
 		return v1alpha1.ReasonUnreachable, transport.words
-	case errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return v1alpha1.ReasonUnreachable, noSense
 	case errors.Is(err, context.DeadlineExceeded):
 		return v1alpha1.ReasonUnreachable, inTime

@@ -15,7 +15,10 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
@@ -44,6 +47,41 @@ func TestExplain(t *testing.T) {
 		reason, message := explain(tc.err)
 		if reason != tc.reason || !strings.Contains(message, tc.says) || tc.never != "" && strings.Contains(message, tc.never) {
 			t.Errorf("%s: %s, %q", tc.name, reason, message)
+		}
+	}
+}
+
+func TestClientGoStillKnowsWhatItTriesAgain(t *testing.T) {
+	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	for name, tc := range map[string]struct {
+		err   error
+		known func(error) bool
+	}{
+		"EOF":            {io.EOF, utilnet.IsProbableEOF},
+		"unexpected EOF": {io.ErrUnexpectedEOF, utilnet.IsProbableEOF},
+		"GOAWAY":         {errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1, debug=" + theToken), utilnet.IsProbableEOF},
+		"closed":         {&net.OpError{Op: "read", Err: net.ErrClosed}, utilnet.IsProbableEOF},
+		"lost":           {errors.New("http2: client connection lost"), utilnet.IsHTTP2ConnectionLost},
+		"timeout":        {timeout, utilnet.IsTimeout},
+		"refused":        {&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, utilnet.IsConnectionRefused},
+		"reset":          {&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, utilnet.IsConnectionReset},
+	} {
+		raw := &url.Error{Op: "Get", URL: "https://x", Err: tc.err}
+		cleaned := &url.Error{Op: "Get", URL: "https://x", Err: clean(tc.err)}
+		if !tc.known(raw) || !tc.known(cleaned) || strings.Contains(cleaned.Error(), theToken) {
+			t.Errorf("%s: known %v before, %v after: %v", name, tc.known(raw), tc.known(cleaned), cleaned)
+		}
+	}
+}
+
+func TestErrorEventsAreNotQuoted(t *testing.T) {
+	for _, object := range []runtime.Object{
+		&metav1.Status{Code: 410, Reason: metav1.StatusReasonExpired, Message: theToken}, &metav1.Status{Code: 400, Reason: theToken, Message: theToken}, &v1alpha1.Proxy{},
+	} {
+		err := apierrors.FromObject(unquoted(object))
+		status, _ := object.(*metav1.Status)
+		if strings.Contains(fmt.Sprintf("%+v", err), theToken) || apierrors.IsResourceExpired(err) != (status != nil && status.Reason == metav1.StatusReasonExpired) {
+			t.Errorf("%+v", err)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 package registry
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,7 +66,7 @@ func (g *gate) shut(f func()) {
 // feed makes conn the one that feeds the fleet, and returns when the fleet
 // shows what conn's informer has listed: additions and changes first, then the
 // removal of what is not there any more. No Proxy is missing in between.
-func (g *gate) feed(ctx context.Context, conn *connection, spoke string, o Options) error {
+func (g *gate) feed(conn *connection, spoke string, o Options) error {
 	informer, err := conn.informer(&v1alpha1.Proxy{})
 	if err != nil {
 		return err
@@ -86,8 +86,8 @@ func (g *gate) feed(ctx context.Context, conn *connection, spoke string, o Optio
 	if err != nil {
 		return fmt.Errorf("feed the fleet: %w", err)
 	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		return ctx.Err()
+	if !toolscache.WaitForCacheSync(conn.ctx.Done(), registration.HasSynced) {
+		return cmp.Or(conn.lastTrouble(), conn.ctx.Err())
 	}
 	g.pass(conn, func() {
 		o.Fleet.Retain(spoke, f.seen)

@@ -66,11 +66,15 @@ type engagements struct {
 	ctxs     []context.Context
 	clusters []cluster.Cluster
 	fail     error
+	during   func() // runs in each
 }
 
 func (e *engagements) Engage(ctx context.Context, name multicluster.ClusterName, cl cluster.Cluster) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.during != nil {
+		e.during()
+	}
 	e.names, e.ctxs, e.clusters = append(e.names, name.String()), append(e.ctxs, ctx), append(e.clusters, cl)
 	return e.fail
 }

@@ -22,6 +22,9 @@ type loop struct {
 	about    *credential // what is tried
 }
 
+// suspectInterval is between two looks at a spoke whose informers fail.
+const suspectInterval = 2 * time.Second
+
 // attemptTimeout bounds all of an attempt, whatever its requests take each.
 const attemptTimeout = 2 * time.Minute
 
@@ -44,8 +47,8 @@ func (l *loop) step(ctx context.Context) {
 		l.contacts++
 		l.lookAt(ctx, true)
 	case <-l.suspect:
-		// Not more often than contacts, whatever the informers say.
-		if l.conn != nil && l.conn.broken.Load() && time.Since(l.looked) > l.registry.checkInterval {
+		// Not as often as informers try.
+		if l.conn != nil && l.conn.broken.Load() && time.Since(l.looked) > min(suspectInterval, l.registry.checkInterval) {
 			l.lookAt(ctx, false)
 		}
 	case <-l.yield:
@@ -105,6 +108,9 @@ func (l *loop) review(ctx context.Context) {
 	conn := l.conn
 	l.begin(ctx, conn.cred, func(bound context.Context) attempt {
 		id, err := conn.preflight(bound)
+		if errors.Is(bound.Err(), context.DeadlineExceeded) {
+			err = errAttempt
+		}
 		return attempt{want: conn.cred, reviewed: conn, id: id, err: err}
 	})
 }
@@ -152,6 +158,9 @@ func (l *loop) adopt(ctx context.Context, a attempt) {
 	default:
 		reason, message := explain(a.err)
 		l.update(func(st *State) {
+			if l.want != a.want {
+				return // something else was offered meanwhile, and refused at sight
+			}
 			l.settled = l.settled || reason != v1alpha1.ReasonUnreachable && reason != v1alpha1.ReasonConnecting
 			st.fails(reason, message)
 		})
@@ -181,8 +190,9 @@ func (l *loop) succeeded(a attempt) {
 func (l *loop) failedToRenew(a attempt) {
 	var duplicate *duplicateError
 	if errors.As(a.err, &duplicate) {
-		l.giveUp()
-		return
+		if l.giveUp(); l.conn == nil {
+			return
+		}
 	}
 	reason, message := explain(a.err)
 	now := time.Now()

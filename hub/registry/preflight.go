@@ -30,6 +30,8 @@ func (e *preflightError) Error() string { return e.message }
 
 var errNotKubernetes = &preflightError{v1alpha1.ReasonUnreachable, "the server does not answer as a Kubernetes API server"}
 
+var errAttempt = &preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf("the checks of the cluster did not end within %s", attemptTimeout)}
+
 // preflight finds out, in bounded requests, whether this cluster can be worked
 // with, and which it is: reachable, every right, identity, CRD, one list.
 func (c *connection) preflight(ctx context.Context) (identity, error) {

@@ -168,6 +168,9 @@ func (s *spoke) begin() (context.Context, bool) {
 func (s *spoke) take(ctx context.Context, next *connection) error {
 	found := next.identity.clusterUID
 	err := s.admit(found) // asked again: it took a while to list
+	if s.conn == nil || s.conn.identity.clusterUID == found {
+		s.license(next)
+	}
 	if err == nil {
 		err = s.registry.publish(ctx, s, next)
 	}
@@ -180,12 +183,33 @@ func (s *spoke) take(ctx context.Context, next *connection) error {
 	}
 	if err := s.engage(ctx, next); err != nil {
 		s.registry.want(s, "")
-		err = &preflightError{v1alpha1.ReasonUnreachable, "the hub cannot work with the connection: " + err.Error()}
+		if ctx.Err() != nil {
+			return ctx.Err() // the hub ends, or the registration
+		}
+		err = &preflightError{v1alpha1.ReasonUnreachable, "the hub cannot work with the connection: " + worded(err)}
 		s.closed(err)
 		return err
 	}
 	s.registry.hold(s, found)
 	return nil
+}
+
+// license lets requests of conn out for as long as the spoke is this cluster.
+func (s *spoke) license(conn *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn.permit.Store(s.permit)
+}
+
+// worded is the error in the words of a condition, unless it is not about a request.
+func worded(err error) string {
+	var step *stepError
+	var own *preflightError
+	if errors.As(err, &step) || errors.As(err, &own) {
+		_, message := explain(err)
+		return message
+	}
+	return err.Error()
 }
 
 // admit says why the spoke may not be this cluster; nil: it may.
@@ -218,9 +242,7 @@ func (s *spoke) closed(err error) {
 // engage makes next, which has been published, the connection of the
 // controllers and then of the fleet.
 func (s *spoke) engage(ctx context.Context, next *connection) error {
-	s.mu.Lock()
-	next.permit.Store(s.permit)
-	s.mu.Unlock()
+	s.license(next)
 	var err error
 	if s.standing == nil {
 		s.standing = &standing{conn: next}
@@ -231,7 +253,7 @@ func (s *spoke) engage(ctx context.Context, next *connection) error {
 		err = s.standing.swap(next)
 	}
 	if err == nil {
-		err = s.gate.feed(ctx, next, s.name, s.registry.Options)
+		err = s.gate.feed(next, s.name, s.registry.Options)
 	}
 	old := s.conn
 	s.conn = next

@@ -19,6 +19,7 @@ const (
 	reasonUnreachable     = "Unreachable"
 	reasonUnauthorized    = "Unauthorized"
 	reasonIdentityChanged = "IdentityChanged"
+	reasonDuplicate       = "DuplicateCluster"
 )
 
 // fault is why something does not work; the zero value: it does, or has not
@@ -183,7 +184,7 @@ func (s *State) doubted(reason, message string, renewal bool, now time.Time) {
 		return
 	}
 	s.doubts++
-	if s.doubts >= reviewMisses || reason == reasonIdentityChanged || !s.Ready {
+	if s.doubts >= reviewMisses || reason == reasonIdentityChanged || reason == reasonDuplicate || !s.Ready {
 		s.lose(reason, message, now)
 	}
 }

@@ -136,6 +136,7 @@ func TestTheStatesReasonsAreTheAPIs(t *testing.T) {
 	for mine, api := range map[string]string{
 		reasonConnecting: v1alpha1.ReasonConnecting, reasonConnected: v1alpha1.ReasonConnected, reasonUnauthorized: v1alpha1.ReasonUnauthorized,
 		reasonUnreachable: v1alpha1.ReasonUnreachable, reasonIdentityChanged: v1alpha1.ReasonIdentityChanged,
+		reasonDuplicate: v1alpha1.ReasonDuplicateCluster,
 	} {
 		if mine != api {
 			t.Errorf("state says %q, the API %q", mine, api)

@@ -249,6 +249,19 @@ func TestASpokeWithTooManyProxiesIsToldSo(t *testing.T) {
 	}
 }
 
+func TestProxiesThatAreTooManyWhileTheyAreTakenOverAreTold(t *testing.T) {
+	c := apiserver.Start(t).Cluster("c")
+	r, e := startedWith(t, often)
+	r.maxProxies = 10
+	e.during = func() {
+		for i := range 100 {
+			c.Put(proxyNamed(fmt.Sprint("p-", i)))
+		}
+	}
+	s := put(r, "spoke", c.Kubeconfig(theToken))
+	until(t, s, "told", func(st State) bool { return strings.Contains(st.Message, "more than 10 Proxies") })
+}
+
 func TestACorrectedKubeconfigIsTriedAtOnce(t *testing.T) {
 	server := apiserver.Start(t)
 	slow := server.Cluster("slow")

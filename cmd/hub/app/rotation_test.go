@@ -49,7 +49,7 @@ func startStream(t *testing.T, s *spokeWorld, port int32) *stream {
 	st := &stream{s: s, cancel: cancel}
 	run := func(f func(context.Context, int) error) {
 		st.done.Go(func() {
-			pace := time.NewTicker(20 * time.Millisecond) // the machine has more to do
+			pace := time.NewTicker(50 * time.Millisecond) // the machine has more to do
 			defer pace.Stop()
 			for i := 0; ctx.Err() == nil; i++ {
 				<-pace.C
