@@ -20,7 +20,7 @@ demo: build ## Run the main job end to end and stay up; ARGS=--once: run it once
 
 .PHONY: test
 test: assets ## Run all tests, on real API servers, with the race detector.
-	@echo "compiling and running all tests: some ten minutes the first time, four after that"
+	@echo "compiling and running all tests: some fifteen minutes the first time, eight after that"
 	go test -race -shuffle=on -timeout 20m ./...
 
 .PHONY: verify
