@@ -250,9 +250,12 @@ func restarted(t *testing.T, r *registrations) {
 	if after := readyCondition(r.spokeShows("us", v1alpha1.ConditionReady, "True/Connected", "")); after != before {
 		t.Errorf("a restart moved the condition from %+v to %+v", before, after)
 	}
-	if status := r.call("POST", "/v1/leases", `{"cluster":"us"}`, nil); status != http.StatusCreated && status != http.StatusConflict {
-		t.Errorf("a lease in the spoke that is well: %d", status)
-	}
+	r.eventually("a Proxy of the spoke that is well is leased", func() error {
+		if status := r.call("POST", "/v1/leases", `{"cluster":"us","selector":{"test":"inside"}}`, nil); status != http.StatusCreated {
+			return fmt.Errorf("%d", status)
+		}
+		return nil
+	})
 	r.rotate("eu", eu.kubeconfig)
 	r.spokeShows("eu", v1alpha1.ConditionReady, "True/Connected", "")
 }
