@@ -74,13 +74,6 @@ func (r *Registry) engagedLocked(s *spoke, uid string) (*connection, *spoke) {
 	return nil, nil
 }
 
-// askToYieldLocked is for a spoke that is known to have had the cluster.
-func (r *Registry) askToYieldLocked(s *spoke, uid string) {
-	if _, other := r.engagedLocked(s, uid); other != nil {
-		poke(other.yield)
-	}
-}
-
 // publish makes conn the one that Get answers with, unless the spoke has been
 // deregistered meanwhile or its cluster belongs to another one: each Proxy would
 // then be two, and leased twice. A younger spoke that has the cluster gives it up

@@ -54,12 +54,24 @@ func parrot(t *testing.T, say string) []byte {
 	good, ca := certificate(t, "", time.Now().Add(time.Hour))
 	evil, _ := certificate(t, theToken, time.Now().Add(time.Hour))
 	var heard atomic.Bool
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	address := listenTLS(t, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if heard.Load() && say == "" {
 			return &evil, nil
 		}
 		return &good, nil
-	}})
+	}}, func(c net.Conn) {
+		if req, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			heard.Store(true)
+			_, _ = io.WriteString(c, strings.ReplaceAll(say, "TOKEN", strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")))
+		}
+	})
+	return kubeconfigTo(t, "https://"+address, ca)
+}
+
+// listenTLS hands every connection to handle, and closes it, until the test ends.
+func listenTLS(t *testing.T, config *tls.Config, handle func(net.Conn)) (address string) {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +84,11 @@ func parrot(t *testing.T, say string) []byte {
 			}
 			go func() {
 				defer c.Close()
-				if req, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-					heard.Store(true)
-					_, _ = io.WriteString(c, strings.ReplaceAll(say, "TOKEN", strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")))
-				}
+				handle(c)
 			}()
 		}
 	}()
-	return kubeconfigTo(t, "https://"+l.Addr().String(), ca)
+	return l.Addr().String()
 }
 
 // lockedBuffer is what several goroutines write to.
@@ -161,22 +170,10 @@ func TestAMarkThatIsTheTokenIsNotShown(t *testing.T) {
 
 func TestAnExpiredCertificateIsSaidInTheSameWordsEachTime(t *testing.T) {
 	expired, ca := certificate(t, "", time.Now().Add(-time.Hour))
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{expired}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = c.(*tls.Conn).HandshakeContext(t.Context())
-			_ = c.Close()
-		}
-	}()
-	cred, err := vet("c", registration{kubeconfig: kubeconfigTo(t, "https://"+l.Addr().String(), ca)}, options(t).Allowed)
+	address := listenTLS(t, &tls.Config{Certificates: []tls.Certificate{expired}}, func(c net.Conn) {
+		_ = c.(*tls.Conn).HandshakeContext(t.Context())
+	})
+	cred, err := vet("c", registration{kubeconfig: kubeconfigTo(t, "https://"+address, ca)}, options(t).Allowed)
 	if err != nil {
 		t.Fatal(err)
 	}

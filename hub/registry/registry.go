@@ -207,7 +207,9 @@ func (r *Registry) register(name string, reg registration) *spoke {
 		r.mu.Lock()
 		r.spokes[name] = s
 		r.completeLocked()
-		r.askToYieldLocked(s, reg.pinned)
+		if _, other := r.engagedLocked(s, reg.pinned); other != nil {
+			poke(other.yield) // it finds out whether it has to
+		}
 		r.mu.Unlock()
 		go s.run()
 	}
