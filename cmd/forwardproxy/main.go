@@ -1,12 +1,17 @@
 // Command forwardproxy is the proxy that pods run unless their Proxy names another image.
 //
-// It is configured by environment alone, because that is all that any proxy image is told:
+// It is configured by what any proxy image is told, environment and files:
 //
 //	PROXY_PORT          1 to 65535, required
 //	PROXY_PROTOCOL      http, the default and for now the only value
 //	PROXY_BIND_ADDRESS  an IP to listen on and to dial out from; empty: all interfaces
+//	PROXY_FILES_DIR     where the files are; default /etc/proxy-operator
 //
-// A bad value is one line on stderr and exit code 2. SIGTERM or SIGINT stops accepting, gives
+//	username, password  what clients must prove themselves with, to the byte; neither
+//	                    file: whoever reaches the proxy may use it
+//
+// The files are read once, at the start. The file user-data, which is there as well where the
+// Proxy has cloud-init, is of no interest here. A bad value is one line on stderr and exit code 2. SIGTERM or SIGINT stops accepting, gives
 // open tunnels a few seconds to finish, and exits 0. The proxy itself is package proxy.
 package main
 
@@ -28,6 +33,8 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
+
+	defaultFilesDir = "/etc/proxy-operator"
 )
 
 func main() {
@@ -80,10 +87,25 @@ func parse(getenv func(string) string) (proxy.Options, error) {
 		}
 		options.BindAddress = parsed
 	}
+	var err error
+	if options.Credentials, err = credentials(getenv("PROXY_FILES_DIR")); err != nil {
+		errs = append(errs, err)
+	}
 	if err := join(errs); err != nil {
 		return proxy.Options{}, err
 	}
 	return options, nil
+}
+
+// credentials reads those in dir; empty for the default one. Only that one may be missing:
+// a mistyped name must not open the proxy to everybody.
+func credentials(dir string) (*proxy.Credentials, error) {
+	if dir == "" {
+		dir = defaultFilesDir
+	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("PROXY_FILES_DIR is %q: must be an existing directory", dir)
+	}
+	return proxy.ReadCredentials(dir)
 }
 
 // join is errors.Join on one line.

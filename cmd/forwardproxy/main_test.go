@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,7 +40,12 @@ func TestBadEnvironmentExitsTwo(t *testing.T) {
 		{"port too large", map[string]string{"PROXY_PORT": "65536"}, []string{`PROXY_PORT is "65536"`}},
 		{"socks5", map[string]string{"PROXY_PORT": "1", "PROXY_PROTOCOL": "socks5"}, []string{"supports only http"}},
 		{"bad address", map[string]string{"PROXY_PORT": "1", "PROXY_BIND_ADDRESS": "localhost"}, []string{"must be an IP address"}},
-		{"everything", map[string]string{"PROXY_PORT": "x", "PROXY_PROTOCOL": "https", "PROXY_BIND_ADDRESS": "y"}, []string{"PROXY_PORT", "PROXY_PROTOCOL", "PROXY_BIND_ADDRESS"}},
+		{"no such directory", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": "/none"}, []string{`PROXY_FILES_DIR is "/none"`}},
+		{"username alone", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": files(t, "username", "crawler")}, []string{"has a file username and no file password"}},
+		{"password alone", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": files(t, "password", "hush")}, []string{"has a file password and no file username"}},
+		{"empty password", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": files(t, "username", "crawler", "password", "")}, []string{"is empty"}},
+		{"colon in username", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": files(t, "username", "crawl:er", "password", "hush")}, []string{"username in", "colon"}},
+		{"everything", map[string]string{"PROXY_PORT": "x", "PROXY_PROTOCOL": "https", "PROXY_BIND_ADDRESS": "y", "PROXY_FILES_DIR": "z"}, []string{"PROXY_PORT", "PROXY_PROTOCOL", "PROXY_BIND_ADDRESS", "PROXY_FILES_DIR"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stderr bytes.Buffer
@@ -54,8 +60,54 @@ func TestBadEnvironmentExitsTwo(t *testing.T) {
 					t.Errorf("stderr is %q, want %q in it", stderr.String(), want)
 				}
 			}
+			if strings.Contains(stderr.String(), "hush") {
+				t.Errorf("stderr tells the password: %s", stderr.String())
+			}
 		})
 	}
+}
+
+// A pod whose Proxy has credentials must not serve whoever finds it, one whose Proxy has none
+// or only cloud-init must serve as before.
+func TestFilesOfCredentialsCloseTheProxy(t *testing.T) {
+	for _, c := range []struct {
+		name, dir string
+		status    int
+	}{
+		{"credentials", files(t, "username", "crawler", "password", "hush", "user-data", "#cloud-config"), http.StatusProxyAuthRequired},
+		{"cloud-init alone", files(t, "user-data", "#cloud-config"), http.StatusOK},
+		{"nothing", t.TempDir(), http.StatusOK},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, address, _ := startProcess(t, "PROXY_FILES_DIR="+c.dir)
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", listen(t, "127.0.0.1:0").Addr())
+			resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != c.status {
+				t.Errorf("got %s, want %d", resp.Status, c.status)
+			}
+		})
+	}
+}
+
+// files is a directory with these files, given as names and contents in turn.
+func files(t *testing.T, pairs ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(pairs); i += 2 {
+		if err := os.WriteFile(filepath.Join(dir, pairs[i]), []byte(pairs[i+1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // A port that is taken is an error that the node shows, not a silent hang.
@@ -112,8 +164,9 @@ func TestSIGTERMDrainsAnOpenTunnel(t *testing.T) {
 	}
 }
 
-// startProcess runs the command on a free port and returns once it listens.
-func startProcess(t *testing.T) (*exec.Cmd, string, *bufio.Reader) {
+// startProcess runs the command on a free port, with more environment if given, and returns
+// once it listens.
+func startProcess(t *testing.T, env ...string) (*exec.Cmd, string, *bufio.Reader) {
 	t.Helper()
 	listener := listen(t, "127.8.8.8:0")
 	address := listener.Addr().String()
@@ -122,7 +175,7 @@ func startProcess(t *testing.T) (*exec.Cmd, string, *bufio.Reader) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = []string{asMain + "=1", "PROXY_PORT=" + port, "PROXY_BIND_ADDRESS=" + host}
+	cmd.Env = append([]string{asMain + "=1", "PROXY_PORT=" + port, "PROXY_BIND_ADDRESS=" + host}, env...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -58,9 +58,15 @@ func TestMain(m *testing.M) {
 func runProxy(ctx context.Context) int {
 	port, _ := strconv.Atoi(os.Getenv("PROXY_PORT"))
 	address, _ := netip.ParseAddr(os.Getenv("PROXY_BIND_ADDRESS"))
-	server, err := proxy.Listen(ctx, proxy.Options{
-		Port: uint16(port), BindAddress: address, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	options := proxy.Options{Port: uint16(port), BindAddress: address, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	if dir := os.Getenv("PROXY_FILES_DIR"); dir != "" {
+		var err error
+		if options.Credentials, err = proxy.ReadCredentials(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	server, err := proxy.Listen(ctx, options)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -289,14 +295,20 @@ func pid(t *testing.T, pod *corev1.Pod) int {
 // untilEnded waits for a process that is not this one's child.
 func untilEnded(t *testing.T, pid int) {
 	t.Helper()
+	untilNot(t, fmt.Sprintf("process %d still runs", pid), func() bool { return process.Alive(pid) })
+}
+
+// untilNot waits until what nobody tells of has ended.
+func untilNot(t *testing.T, complaint string, lasts func() bool) {
+	t.Helper()
 	deadline := time.After(patience)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for process.Alive(pid) {
+	for lasts() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("process %d still runs", pid)
+			t.Fatal(complaint)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; its user is to be a cluster admin")
 	flags.StringVar(&s.name, "name", "", "name of the Node")
-	flags.StringVar(&s.logDir, "log-dir", "", "directory for the output of the pods (default: a temporary one, removed at the end)")
+	flags.StringVar(&s.logDir, "log-dir", "", "directory for the output and the files of the pods (default: a temporary one, removed at the end)")
 	flags.Var(s.images, "image", "IMAGE=EXECUTABLE: what a pod with this image runs; repeatable")
 	if err := flags.Parse(args); err != nil {
 		// flag has printed it.

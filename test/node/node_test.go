@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -34,6 +35,9 @@ func TestNode(t *testing.T) {
 			"a pod deleted at once takes its process along":      forcedDeletionKills,
 			"an unknown image is told and can be repaired":       unknownImage,
 			"a missing secret is told and can be repaired":       missingSecret,
+			"a mounted secret is files for its pod, and goes":    mountedSecret,
+			"an optional secret that is missing is no file":      optionalSecret,
+			"a missing mounted secret is told and waited for":    missingMountedSecret,
 			"what the node cannot do is told, not done wrongly":  unsupportedPod,
 			"a pod for other nodes is left alone":                foreignPod,
 			"a deleted pod that never started goes away as well": neverStarted,
@@ -190,13 +194,18 @@ func neverStarted(t *testing.T, c *cluster) {
 }
 
 func killedNode(t *testing.T, c *cluster, node *process.Process) *process.Process {
-	c.create(t, proxyPod("survivor"))
+	c.createSecret(t, "survivor", map[string]string{"username": "crawler", "password": "hush"})
+	c.create(t, proxyPod("survivor", mount("survivor", nil)))
 	before := c.untilReady(t, "survivor")
 	if err := node.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	<-node.Done()
 	untilEnded(t, pid(t, before))
+	stray := filepath.Join(c.files(before), "../of-a-pod-that-went-meanwhile")
+	if err := os.Mkdir(stray, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	node = c.startNode()
 	after := c.until(t, "survivor", "ready in a new life", func(pod *corev1.Pod) bool {
 		return isReady(pod) && pod.Status.ContainerStatuses[0].RestartCount == before.Status.ContainerStatuses[0].RestartCount+1
@@ -206,6 +215,12 @@ func killedNode(t *testing.T, c *cluster, node *process.Process) *process.Proces
 	}
 	if pid(t, after) == pid(t, before) {
 		t.Errorf("still process %d", pid(t, after))
+	}
+	if _, err := os.Stat(filepath.Join(c.files(after), "password")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(stray); err == nil {
+		t.Error("the killed node's secrets are still there")
 	}
 	return node
 }
@@ -245,6 +260,9 @@ func stoppedNode(t *testing.T, c *cluster, node *process.Process) {
 	}
 	if process.Alive(pid(t, pod)) {
 		t.Error("the process survived its node")
+	}
+	if _, err := os.Stat(filepath.Dir(c.files(pod))); err == nil {
+		t.Error("the pods' files survived their node")
 	}
 	if !strings.Contains(c.output(t, pod), "msg=stopped") {
 		t.Errorf("the process did not end by itself: %s", c.output(t, pod))

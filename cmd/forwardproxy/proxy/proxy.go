@@ -3,10 +3,10 @@
 //
 // goproxy does the forwarding. This package adds what a server that faces crawlers needs around
 // it: limits on how long a peer may take to send its headers, to be connected to or to end the
-// other half of a tunnel, requests refused with a sentence that says what
-// to send instead, 502 and 504 with a reason where goproxy says 500 or nothing, an outgoing
-// address of its own, and a shutdown that knows about tunnels (net/http forgets a connection
-// once it is hijacked).
+// other half of a tunnel, credentials if it is to demand them, requests refused with a sentence
+// that says what to send instead, 502 and 504 with a reason where goproxy says 500 or nothing,
+// an outgoing address of its own, and a shutdown that knows about tunnels (net/http forgets a
+// connection once it is hijacked).
 //
 // Traded away: there is no access log, because a proxy's requests are its clients' business
 // and a busy one would drown its node's disk; only the proxy's own life and failed targets are
@@ -53,6 +53,8 @@ type Options struct {
 	DrainTimeout time.Duration
 	// HalfClosedTimeout is how long one direction of a tunnel may outlive the other. Default 1m.
 	HalfClosedTimeout time.Duration
+	// Credentials, when not nil, are demanded of every request (407).
+	Credentials *Credentials
 	// Logger defaults to discarding.
 	Logger *slog.Logger
 }
@@ -64,6 +66,7 @@ type Server struct {
 	conns    *connSet
 	http     *http.Server
 	drain    time.Duration
+	guarded  bool
 	// abort ends what is still being dialled once draining is over.
 	abort context.CancelFunc
 }
@@ -93,11 +96,11 @@ func Listen(ctx context.Context, options Options) (*Server, error) {
 		return nil, err
 	}
 	base, abort := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{log: options.Logger, drain: options.DrainTimeout, abort: abort}
+	s := &Server{log: options.Logger, drain: options.DrainTimeout, guarded: options.Credentials != nil, abort: abort}
 	s.conns = newConnSet(options.HalfClosedTimeout)
 	s.listener = &trackingListener{Listener: listener, conns: s.conns}
 	s.http = &http.Server{
-		Handler:           gate(newForwarder(options)),
+		Handler:           gate(guard(options.Credentials, newForwarder(options))),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -116,7 +119,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer s.abort()
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(s.listener) }()
-	s.log.Info("listening", "address", s.Addr())
+	s.log.Info("listening", "address", s.Addr(), "authentication", s.guarded)
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)

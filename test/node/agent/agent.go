@@ -13,10 +13,17 @@
 // process: its image is a name for an executable on this host. The process is the node's child
 // with a parent-death signal, so that nothing survives the node.
 //
-// Traded away: everything else that a kubelet does. One container a pod, no volumes, no init
-// containers, tcpSocket readiness probes only, restartPolicy Always only; a pod that asks for
-// more says so in its status instead of running differently. Resource limits and security
-// contexts are ignored. Linux only.
+// A Secret that a pod mounts at /etc/proxy-operator becomes files in a directory of the pod's
+// own. Processes share the host's file system, so a pod's process cannot find them at that
+// path: the environment variable PROXY_FILES_DIR tells it the directory. They are written before
+// the pod's first life and go with the pod, and with the node; those of a node that was killed
+// go when it is started again.
+//
+// Traded away: everything else that a kubelet does. One container a pod, no volumes but one of a
+// Secret at that one path, no init containers, tcpSocket readiness probes only, restartPolicy
+// Always only; a pod that asks for more says so in its status instead of running differently.
+// Files do not follow a Secret that changes, since the operator's are immutable, and a process
+// may write to its own. Resource limits and security contexts are ignored. Linux only.
 package agent
 
 import (
@@ -24,6 +31,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,7 +53,8 @@ type Options struct {
 	Config *rest.Config
 	// Images maps the name of an image to an executable.
 	Images map[string]string
-	// LogDir is an existing directory; NAMESPACE_NAME_UID.log there takes a pod's output.
+	// LogDir is an existing directory; NAMESPACE_NAME_UID.log there takes a pod's output, and
+	// NODE.files is there, for nobody else to read, as long as the node runs.
 	LogDir string
 	// Logger defaults to discarding.
 	Logger *slog.Logger
@@ -60,6 +69,7 @@ type node struct {
 	logDir    string
 	log       *slog.Logger
 	addresses *addresses
+	files     filesRoot
 	thread    *process.Thread
 
 	mu      sync.Mutex
@@ -76,6 +86,10 @@ func Run(ctx context.Context, options Options) error {
 	}
 	// Only when no process is left: the thread's end would kill them.
 	defer n.thread.End()
+	if err := n.files.make(); err != nil {
+		return fmt.Errorf("make a directory for the files of pods: %w", err)
+	}
+	defer n.files.removeAll()
 	if err := n.register(ctx); err != nil {
 		return err
 	}
@@ -101,14 +115,19 @@ func newNode(options Options) (*node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
+	// Processes do not run in this one's working directory.
+	logDir, err := filepath.Abs(options.LogDir)
+	if err != nil {
+		return nil, err
+	}
 	log := options.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &node{
 		name: options.Name, core: core, leases: leases, images: maps.Clone(options.Images),
-		logDir: options.LogDir, log: log, addresses: newAddresses(), thread: process.NewThread(),
-		workers: map[types.UID]*worker{},
+		logDir: logDir, log: log, addresses: newAddresses(), files: newFilesRoot(logDir, options.Name),
+		thread: process.NewThread(), workers: map[types.UID]*worker{},
 	}, nil
 }
 

@@ -3,6 +3,8 @@ package agent
 import (
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,7 +120,15 @@ func TestReadiness(t *testing.T) {
 // Running a pod otherwise than it says would make tests pass that must not.
 func TestUnsupported(t *testing.T) {
 	good := func() *corev1.Pod {
-		return &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{*tcpContainer()}}}
+		c := tcpContainer()
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "files", MountPath: "/etc/proxy-operator/", ReadOnly: true}}
+		return &corev1.Pod{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{*c},
+			Volumes: []corev1.Volume{
+				{Name: "files", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}},
+				{Name: "unused", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			},
+		}}
 	}
 	if what := unsupported(good()); what != "" {
 		t.Errorf("a plain pod: %q", what)
@@ -127,7 +137,10 @@ func TestUnsupported(t *testing.T) {
 		"more than one container":      func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{}) },
 		"init containers":              func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{}} },
 		"restartPolicy Never":          func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyNever },
-		"volumes":                      func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts = []corev1.VolumeMount{{}} },
+		"of another kind than secret":  func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].Name = "unused" },
+		"than at /etc/proxy-operator":  func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].MountPath = "/etc/elsewhere" },
+		"subPath in volumeMounts":      func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].SubPath = "username" },
+		"volume devices":               func(s *corev1.PodSpec) { s.Containers[0].VolumeDevices = []corev1.VolumeDevice{{}} },
 		"envFrom":                      func(s *corev1.PodSpec) { s.Containers[0].EnvFrom = []corev1.EnvFromSource{{}} },
 		"liveness and startup probes":  func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
 		"lifecycle hooks":              func(s *corev1.PodSpec) { s.Containers[0].Lifecycle = &corev1.Lifecycle{} },
@@ -139,6 +152,37 @@ func TestUnsupported(t *testing.T) {
 		if what := unsupported(pod); !strings.HasSuffix(what, want) {
 			t.Errorf("got %q, want %q", what, want)
 		}
+	}
+}
+
+// A volume's files are for their pod alone, and lead nowhere else whatever they are called.
+func TestFilesStayInTheirDirectory(t *testing.T) {
+	root := newFilesRoot(t.TempDir(), "node-1")
+	if err := root.make(); err != nil {
+		t.Fatal(err)
+	}
+	mode := int32(0o640)
+	files := map[string]file{"username": {[]byte("crawler"), fileMode(nil, nil)}, "deep/down": {[]byte("x"), fileMode(&mode, nil)}}
+	if err := writeFiles(root.of("uid"), files); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{".": 0o700, "uid": 0o700, "uid/username": 0o600, "uid/deep": 0o700, "uid/deep/down": 0o640} {
+		info, err := os.Stat(filepath.Join(string(root), path))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %s", path, info, err, want)
+		}
+	}
+	for _, path := range []string{"../uid/username", "../out", "/out", ""} {
+		if err := writeFiles(root.of("other"), map[string]file{path: {}}); err == nil {
+			t.Errorf("%q was written", path)
+		}
+		root.remove("other")
+	}
+	if err := root.make(); err != nil { // as the next life of a killed node does
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(string(root)); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

@@ -25,8 +25,6 @@ func unsupported(pod *corev1.Pod) string {
 		return "init containers"
 	case pod.Spec.RestartPolicy != corev1.RestartPolicyAlways:
 		return "restartPolicy " + string(pod.Spec.RestartPolicy)
-	case len(c.VolumeMounts) > 0 || len(c.VolumeDevices) > 0:
-		return "volumes"
 	case len(c.EnvFrom) > 0:
 		return "envFrom"
 	case c.LivenessProbe != nil || c.StartupProbe != nil:
@@ -38,7 +36,7 @@ func unsupported(pod *corev1.Pod) string {
 	case probe != nil && probePort(c) == "":
 		return "a tcpSocket probe of no port " + probe.TCPSocket.Port.String()
 	}
-	return ""
+	return unsupportedVolume(&pod.Spec)
 }
 
 // arguments are those of the pod. An entrypoint of its own replaces the image's, but there is
@@ -51,13 +49,17 @@ func arguments(c *corev1.Container) []string {
 }
 
 // environment is what the pod's process is started with. None of the node's own is in it but
-// the PATH.
-func (n *node) environment(ctx context.Context, pod *corev1.Pod, podIP string) ([]string, error) {
+// the PATH. files is the directory that stands for filesPath; empty where the pod mounts none.
+func (n *node) environment(ctx context.Context, pod *corev1.Pod, podIP, files string) ([]string, error) {
 	env := []string{
 		"PATH=" + os.Getenv("PATH"),
 		"HOSTNAME=" + pod.Name,
 		// All pods share the host's interfaces, so each must be told which address is its own.
 		"PROXY_BIND_ADDRESS=" + podIP,
+	}
+	if files != "" {
+		// And they share its file system.
+		env = append(env, filesVariable+"="+files)
 	}
 	for _, v := range pod.Spec.Containers[0].Env {
 		value, set, err := n.envValue(ctx, pod, podIP, v)

@@ -31,6 +31,7 @@ type worker struct {
 	pod       *corev1.Pod
 	seen      observation
 	preferred string     // the address of an earlier life of this node
+	mounted   string     // the directory that stands for filesPath, once it is filled
 	proc      *container // nil while none runs
 	ready     *readiness // of proc
 	probes    chan bool  // results for ready
@@ -65,7 +66,10 @@ func (w *worker) update(pod *corev1.Pod) {
 // run lives as long as the pod, or until ctx ends. Whenever anything happens it takes every
 // step that is due and sleeps until the next event or time.
 func (w *worker) run(ctx context.Context) {
-	defer func() { w.addresses.release(w.seen.podIP) }()
+	defer func() {
+		w.addresses.release(w.seen.podIP)
+		w.files.remove(w.pod.UID)
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -169,7 +173,11 @@ func (w *worker) start(ctx context.Context, now time.Time) {
 		w.pullFailed(c.Image, now)
 		return
 	}
-	env, err := w.environment(ctx, w.pod, w.seen.podIP)
+	if err := w.mount(ctx); err != nil {
+		w.wait("CreateContainerConfigError", err.Error(), now)
+		return
+	}
+	env, err := w.environment(ctx, w.pod, w.seen.podIP, w.mounted)
 	if err != nil {
 		w.wait("CreateContainerConfigError", err.Error(), now)
 		return
