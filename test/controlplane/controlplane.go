@@ -170,6 +170,8 @@ func (c *ControlPlane) configure(etcdLauncher, apiserverLauncher string, flags m
 	}
 	// One member has no peers; its own choice of port cannot be taken by anybody in between.
 	etcd.Configure().Set("listen-peer-urls", "http://127.0.0.1:0")
+	// What is written here need not outlive the machine, only the process.
+	etcd.Configure().Set("unsafe-no-fsync", "true")
 	apiserver := &envtest.APIServer{
 		Path:    apiserverLauncher,
 		CertDir: filepath.Join(c.dir, "kube-apiserver"),

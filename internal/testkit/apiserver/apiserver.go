@@ -8,17 +8,20 @@
 // was asked. Changes come about in one order: a watch gets every change after the list that
 // it began with, or is told that it is too late.
 //
-// It plays what a hub asks of a spoke: the version, kube-system, the Proxy CRD, access
-// reviews; get, list, watch, merge patch and update of Proxies with optimistic locks,
-// generations, the status subresource and finalizers; create, get and delete of pods.
+// It plays what a hub asks of a spoke: the version, kube-system, the Proxy CRD, access reviews;
+// get, list and watch of Proxies, pods and Secrets, whole or as bare metadata, in a namespace or
+// in all; merge patches of them with optimistic locks, the status subresource and finalizers;
+// update of Proxies; create and delete of pods and Secrets; label selectors of pods and Secrets,
+// and the field selector of Secrets by type; create and patch of events.k8s.io/v1 Events.
 //
 // It does not play: validation, defaults and pruning by the CRD; authentication, and
-// authorization beyond the answers of access reviews; admission; selectors, tables and Proxies
-// as mere metadata; create and delete of Proxies by a client; other kinds of patches; dry runs;
-// list and watch of pods, and what makes a pod run; discovery; periodic bookmarks and the
-// time-outs of watches; HTTP/2. Paths, selectors and patches that are not played are refused,
-// rather than answered wrongly. Rights, validation and the like need a real API server:
-// test/controlplane.
+// authorization beyond the answers of access reviews; admission; tables; selectors of Proxies;
+// create and delete of Proxies by a client; changes of a pod's spec; generated names; other
+// kinds of patches, but that Events take a strategic one; dry runs; graceful deletion; get, list
+// and watch of Events, and their end; what makes a pod run, unless RunPods is told; discovery;
+// periodic bookmarks and the time-outs of watches; HTTP/2. Paths, selectors and patches that are
+// not played are refused, rather than answered wrongly. Rights, validation and the like need a
+// real API server: test/controlplane.
 package apiserver
 
 import (

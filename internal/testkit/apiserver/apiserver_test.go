@@ -298,9 +298,9 @@ func TestWhatIsNotPlayedIsRefused(t *testing.T) {
 	c.Put(proxy("a"))
 	cl := direct(t, c)
 	said := map[string]error{
-		"does not play GET":                         cl.List(t.Context(), &corev1.PodList{}),
+		"does not play GET":                         cl.List(t.Context(), &corev1.NamespaceList{}),
 		"does not play POST":                        cl.Create(t.Context(), proxy("b")),
-		"does not play selectors":                   cl.List(t.Context(), &v1alpha1.ProxyList{}, client.MatchingLabels{"x": "y"}),
+		"does not play selectors of proxies":        cl.List(t.Context(), &v1alpha1.ProxyList{}, client.MatchingLabels{"x": "y"}),
 		"does not play application/json-patch+json": cl.Patch(t.Context(), proxy("a"), client.RawPatch(types.JSONPatchType, []byte("[]"))),
 		"read the body":                             cl.Patch(t.Context(), proxy("a"), client.RawPatch(types.MergePatchType, []byte("[]"))),
 	}

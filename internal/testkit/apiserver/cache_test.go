@@ -60,11 +60,11 @@ func TestACacheOutlivesWatchesThatAreCut(t *testing.T) {
 
 func TestAWatchThatIsCutSaysNoMore(t *testing.T) {
 	c := Start(t).Cluster("eu")
-	round, err := c.opened()
+	round, err := c.opened(c.proxies)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wa := watcher{position: 1, round: round}
+	wa := watcher{resource: c.proxies, position: 1, round: round}
 	c.CutWatches()
 	c.Put(proxy("a"))
 	if lines, _, _ := c.next(&wa); len(lines) != 0 {

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
@@ -21,24 +23,24 @@ type Cluster struct {
 	server *Server
 	mux    *http.ServeMux
 
-	mu          sync.Mutex
-	uid         string
-	version     string
-	crd         crd
-	denied      map[access]bool
-	answers     map[string]Answer
-	muted       bool
-	unavailable bool
-	requests    []string
-	tokens      []string
-	pods        map[types.NamespacedName]*corev1.Pod
+	mu      sync.Mutex
+	uid     string
+	version string
+	crd     crd
+	denied  map[access]bool
+	answers map[string]Answer
+	// watchAnswers are those of watches.
+	watchAnswers map[string]Answer
+	muted        bool
+	unavailable  bool
+	node         func(*corev1.Pod) corev1.PodStatus // nil: pods do not run
+	requests     []string                           // only ever appended to
+	writes       map[string]int
+	tokens       []string
 
-	proxies   map[types.NamespacedName]*v1alpha1.Proxy // each never changed once it is here
-	revision  int64
-	history   []change
-	forgotten int64         // the last revision that left the history
-	changed   chan struct{} // closed, and another in its place, when watches have something to look at
-	round     *round
+	proxies, pods, secrets, events *resource
+	revision                       int64         // of all resources
+	changed                        chan struct{} // closed, and another in its place, when watches have something to look at
 }
 
 type crd struct {
@@ -48,26 +50,26 @@ type crd struct {
 
 type access struct{ verb, resource string }
 
-// round is the watches between two cuts.
-type round struct {
-	cut  chan struct{}
-	open int
-}
-
 func newCluster(s *Server, name string) *Cluster {
 	c := &Cluster{
 		name: name, server: s,
 		uid: "uid-" + name, version: "v1.36.3", crd: crd{strconv.Itoa(v1alpha1.SchemaVersion), true},
-		denied:   map[access]bool{},
-		answers:  map[string]Answer{},
-		pods:     map[types.NamespacedName]*corev1.Pod{},
-		proxies:  map[types.NamespacedName]*v1alpha1.Proxy{},
+		denied:  map[access]bool{},
+		answers: map[string]Answer{}, watchAnswers: map[string]Answer{},
+		writes:  map[string]int{},
+		proxies: proxies(), pods: pods(), secrets: secrets(), events: events(),
 		revision: 1,
 		changed:  make(chan struct{}),
-		round:    &round{cut: make(chan struct{})},
+	}
+	for _, r := range c.resources() {
+		r.objects, r.round = map[types.NamespacedName]client.Object{}, newRound()
 	}
 	c.mux = c.routes()
 	return c
+}
+
+func (c *Cluster) resources() []*resource {
+	return []*resource{c.proxies, c.pods, c.secrets, c.events}
 }
 
 // URL is the address of the API server.
@@ -96,8 +98,10 @@ func (c *Cluster) SetUID(uid string) {
 	defer c.mu.Unlock()
 	c.uid = uid
 	c.revision++
-	c.history, c.forgotten = nil, c.revision
-	c.cut()
+	for _, r := range c.resources() {
+		r.history, r.forgotten = nil, c.revision
+		r.cut()
+	}
 }
 
 // SetVersion sets the version of the API server.
@@ -109,13 +113,13 @@ func (c *Cluster) SetVersion(v string) {
 
 // SetCRD sets the Proxy CRD's annotation, an empty one being none, and whether
 // the CRD is there. While it is not, Proxies are not found either, and open
-// watches are cut. They come back with it, unlike a real cluster's.
+// watches of them are cut. They come back with it, unlike a real cluster's.
 func (c *Cluster) SetCRD(schemaVersion string, present bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.crd = crd{schemaVersion, present}
-	if !present {
-		c.cut()
+	if c.proxies.missing = !present; !present {
+		c.proxies.cut()
 	}
 }
 
@@ -141,11 +145,22 @@ func (c *Cluster) Allow(verb, resource string) {
 func (c *Cluster) Answer(path string, a Answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	set(c.answers, path, a)
+}
+
+// AnswerWatches is Answer for the watches on the path. It leaves open ones alone.
+func (c *Cluster) AnswerWatches(path string, a Answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	set(c.watchAnswers, path, a)
+}
+
+func set(answers map[string]Answer, path string, a Answer) {
 	if a == (Answer{}) {
-		delete(c.answers, path)
+		delete(answers, path)
 		return
 	}
-	c.answers[path] = a
+	answers[path] = a
 }
 
 // MuteWatches accepts watches and says nothing on them, nor on open ones. Once
@@ -176,19 +191,32 @@ func (c *Cluster) Unavailable(unavailable bool) {
 	}
 }
 
-// Watches counts the open watches.
+// Watches counts the open watches, of whatever resource.
 func (c *Cluster) Watches() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.round.open
+	n := 0
+	for _, r := range c.resources() {
+		n += r.round.open
+	}
+	return n
 }
 
 // Requests are the method and path of all that was asked, in order, the path
-// beginning below the cluster's URL. A watch's method is WATCH.
+// beginning below the cluster's URL. A watch's method is WATCH. It costs nothing, however many
+// they are; what it returns must not be changed.
 func (c *Cluster) Requests() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.requests)
+	return slices.Clip(c.requests)
+}
+
+// Writes counts the requests to resources of a namespace that are to change something, whatever
+// became of them, by method and resource: "POST pods", "PATCH proxies/status".
+func (c *Cluster) Writes() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.writes)
 }
 
 // Tokens are the distinct bearer tokens that were shown, in order.
@@ -205,6 +233,12 @@ func (c *Cluster) wake() {
 }
 
 func (c *Cluster) cut() {
-	close(c.round.cut)
-	c.round = &round{cut: make(chan struct{})}
+	for _, r := range c.resources() {
+		r.cut()
+	}
+}
+
+func (r *resource) cut() {
+	close(r.round.cut)
+	r.round = newRound()
 }

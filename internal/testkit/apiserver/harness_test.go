@@ -51,7 +51,9 @@ func knownKinds(t *testing.T) (*runtime.Scheme, meta.RESTMapper) {
 	}
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind("Proxy"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	for _, kind := range []string{"Pod", "PodList", "Secret", "SecretList"} { // a cache of some namespaces asks for lists
+		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
 	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	m.Add(crdKind, meta.RESTScopeRoot)
 	return scheme, m

@@ -4,64 +4,98 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-var podsResource = corev1.Resource("pods")
-
-// keyOf is what the path names.
-func keyOf(r *http.Request) types.NamespacedName {
-	return types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+func pods() *resource {
+	return &resource{
+		kind: corev1.SchemeGroupVersion.WithKind("Pod"), plural: "pods", labelled: true,
+		blank: func() client.Object { return &corev1.Pod{} },
+		keep: func(old, next client.Object, status bool) error {
+			o, n := old.(*corev1.Pod), next.(*corev1.Pod)
+			if status {
+				said := n.Status
+				o.DeepCopyInto(n)
+				said.DeepCopyInto(&n.Status)
+				return nil
+			}
+			if !equality.Semantic.DeepEqual(o.Spec, n.Spec) {
+				return badRequest("the stand-in does not play changes of a pod's spec")
+			}
+			o.Status.DeepCopyInto(&n.Status)
+			return nil
+		},
+		stamp: func(_, next client.Object) {
+			if p := next.(*corev1.Pod); p.Status.Phase == "" {
+				p.Status.Phase = corev1.PodPending
+			}
+		},
+	}
 }
 
-func (c *Cluster) createPod(r *http.Request) (any, error) {
-	pod := &corev1.Pod{}
-	if err := decode(bodyOf(r), corev1.SchemeGroupVersion.WithKind("Pod"), pod); err != nil {
-		return nil, err
-	}
-	pod.Namespace = r.PathValue("namespace")
-	key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-	switch {
-	case pod.Name == "":
-		return nil, badRequest("the pod has no name")
-	case c.pods[key] != nil:
-		return nil, apierrors.NewAlreadyExists(podsResource, pod.Name)
-	}
-	c.revision++
-	pod.UID = uuid.NewUUID()
-	pod.ResourceVersion = c.resourceVersion()
-	pod.CreationTimestamp = metav1.Now().Rfc3339Copy()
-	c.pods[key] = pod
-	return pod, nil
+// PutPod creates or replaces a pod, as Put does a Proxy.
+func (c *Cluster) PutPod(p *corev1.Pod) { c.put(c.pods, p) }
+
+// RemovePod deletes a pod, as Remove does a Proxy.
+func (c *Cluster) RemovePod(namespace, name string) { c.drop(c.pods, namespace, name) }
+
+// Pod is a copy of a pod, nil if it is not there.
+func (c *Cluster) Pod(namespace, name string) *corev1.Pod {
+	return copied[*corev1.Pod](c, c.pods, namespace, name)
 }
 
-func (c *Cluster) getPod(r *http.Request) (any, error) {
-	key := keyOf(r)
-	if pod := c.pods[key]; pod != nil {
-		return pod, nil
-	}
-	return nil, apierrors.NewNotFound(podsResource, key.Name)
+// Pods are copies of the pods of a namespace, or of all if it is empty, in order.
+func (c *Cluster) Pods(namespace string) []*corev1.Pod {
+	return allCopied[*corev1.Pod](c, c.pods, namespace)
 }
 
-// deletePod removes the pod at once: there is no node to stop it.
-func (c *Cluster) deletePod(r *http.Request) (any, error) {
-	options := &metav1.DeleteOptions{}
-	if body := bodyOf(r); len(body) > 0 {
-		if err := decode(body, corev1.SchemeGroupVersion.WithKind("DeleteOptions"), options); err != nil {
-			return nil, err
-		}
+// SetPodStatus gives a pod a status, as its node would, and says whether it is there.
+func (c *Cluster) SetPodStatus(namespace, name string, status corev1.PodStatus) bool {
+	return c.setPodStatus(types.NamespacedName{Namespace: namespace, Name: name}, "", status)
+}
+
+// setPodStatus changes the pod with that UID; an empty one means any.
+func (c *Cluster) setPodStatus(key types.NamespacedName, uid types.UID, status corev1.PodStatus) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, there := c.pods.objects[key].(*corev1.Pod)
+	if !there || uid != "" && uid != old.UID {
+		return false
 	}
-	key := keyOf(r)
-	pod := c.pods[key]
-	if pod == nil {
-		return nil, apierrors.NewNotFound(podsResource, key.Name)
+	next := old.DeepCopy()
+	status.DeepCopyInto(&next.Status)
+	if !equality.Semantic.DeepEqual(old, next) {
+		c.store(c.pods, old, next)
 	}
-	if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != pod.UID {
-		return nil, apierrors.NewConflict(podsResource, key.Name, errOtherUID)
+	return true
+}
+
+// RunPods has every pod that a client creates from now on get the status that node makes of it,
+// before the client has its answer: watches see the pod ADDED and then MODIFIED. node may be
+// called by several goroutines at once; nil takes it back.
+func (c *Cluster) RunPods(node func(*corev1.Pod) corev1.PodStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.node = node
+}
+
+// createPod creates a pod and lets it run. The answer shows it as it was created.
+func (c *Cluster) createPod(req *http.Request) (any, error) {
+	var node func(*corev1.Pod) corev1.PodStatus
+	created, err := c.locked(func(req *http.Request) (any, error) {
+		node = c.node
+		return c.create(c.pods, req)
+	})(req)
+	if err != nil || node == nil {
+		return created, err
 	}
-	delete(c.pods, key)
-	return metav1.Status{TypeMeta: statusType, Status: metav1.StatusSuccess, Code: http.StatusOK}, nil
+	o := created.(metav1.Object)
+	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+	if pod := c.Pod(key.Namespace, key.Name); pod != nil && pod.UID == o.GetUID() {
+		c.setPodStatus(key, pod.UID, node(pod)) // not under mu: it is not ours
+	}
+	return created, nil
 }

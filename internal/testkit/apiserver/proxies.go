@@ -1,172 +1,51 @@
 package apiserver
 
 import (
-	"net/http"
-	"strconv"
-	"strings"
-
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
 
-func (c *Cluster) listOrWatch(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	switch {
-	case query.Get("labelSelector") != "" || query.Get("fieldSelector") != "":
-		refuse(w, badRequest("the stand-in does not play selectors"))
-	case isWatch(r):
-		c.watchProxies(w, r, query)
-	default:
-		c.answering(http.StatusOK, c.listProxies).ServeHTTP(w, r)
-	}
-}
-
-// listProxies lists in pages, if asked to. A page shows what is there when it
-// is asked for, not what was there when the first one was.
-func (c *Cluster) listProxies(r *http.Request) (any, error) {
-	if !c.crd.present {
-		return nil, errNoCRD()
-	}
-	query := r.URL.Query()
-	limit, err := strconv.Atoi(query.Get("limit"))
-	if err != nil {
-		limit = 0
-	}
-	after := query.Get("continue")
-	list := v1alpha1.ProxyList{Items: []v1alpha1.Proxy{}}
-	list.TypeMeta = metav1.TypeMeta{APIVersion: proxyType.APIVersion, Kind: "ProxyList"}
-	list.ResourceVersion = c.resourceVersion()
-	for _, p := range c.sorted(r.PathValue("namespace")) {
-		if place(p) <= after {
-			continue
-		}
-		if limit > 0 && len(list.Items) == limit {
-			list.Continue = place(&list.Items[limit-1])
-			break
-		}
-		list.Items = append(list.Items, *p)
-	}
-	return list, nil
-}
-
-// place orders Proxies and is the token with which a list goes on.
-func place(p *v1alpha1.Proxy) string { return p.Namespace + "/" + p.Name }
-
-// errNoCRD is what is said of a resource that a server has never heard of.
-func errNoCRD() error {
-	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
-}
-
-func (c *Cluster) find(key types.NamespacedName) (*v1alpha1.Proxy, error) {
-	switch p := c.proxies[key]; {
-	case !c.crd.present:
-		return nil, errNoCRD()
-	case p == nil:
-		return nil, apierrors.NewNotFound(proxiesResource, key.Name)
-	default:
-		return p, nil
-	}
-}
-
-func (c *Cluster) getProxy(r *http.Request) (any, error) { return c.find(keyOf(r)) }
-
-func (c *Cluster) putProxy(r *http.Request) (any, error) {
-	return c.change(r, func(*v1alpha1.Proxy) (*v1alpha1.Proxy, error) {
-		p := &v1alpha1.Proxy{}
-		return p, json.Unmarshal(bodyOf(r), p)
-	})
-}
-
-func (c *Cluster) patchProxy(r *http.Request) (any, error) {
-	if kind := r.Header.Get("Content-Type"); kind != string(types.MergePatchType) {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, r.Method, proxiesResource, "", "the stand-in does not play "+kind, 0, true)
-	}
-	return c.change(r, func(old *v1alpha1.Proxy) (*v1alpha1.Proxy, error) {
-		patch := map[string]any{}
-		if err := json.Unmarshal(bodyOf(r), &patch); err != nil {
-			return nil, err
-		}
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
-		if err != nil {
-			return nil, err
-		}
-		p := &v1alpha1.Proxy{}
-		return p, runtime.DefaultUnstructuredConverter.FromUnstructured(merge(object, patch), p)
-	})
-}
-
-// merge applies a JSON merge patch (RFC 7396) to target.
-func merge(target, patch map[string]any) map[string]any {
-	for key, value := range patch {
-		switch value := value.(type) {
-		case nil:
-			delete(target, key)
-		case map[string]any:
-			into, ok := target[key].(map[string]any)
-			if !ok {
-				into = map[string]any{}
+func proxies() *resource {
+	return &resource{
+		kind: v1alpha1.GroupVersion.WithKind("Proxy"), plural: "proxies",
+		blank: func() client.Object { return &v1alpha1.Proxy{} },
+		keep: func(old, next client.Object, status bool) error {
+			o, n := old.(*v1alpha1.Proxy), next.(*v1alpha1.Proxy)
+			if status {
+				said := n.Status
+				o.DeepCopyInto(n)
+				said.DeepCopyInto(&n.Status)
+				return nil
 			}
-			target[key] = merge(into, value)
-		default:
-			target[key] = value
-		}
+			o.Status.DeepCopyInto(&n.Status)
+			return nil
+		},
+		stamp: func(old, next client.Object) {
+			generation := int64(1)
+			if old != nil {
+				generation = old.GetGeneration()
+				if !equality.Semantic.DeepEqual(old.(*v1alpha1.Proxy).Spec, next.(*v1alpha1.Proxy).Spec) {
+					generation++
+				}
+			}
+			next.SetGeneration(max(next.GetGeneration(), generation))
+		},
 	}
-	return target
 }
 
-// change writes what wanted makes of the Proxy as it is.
-func (c *Cluster) change(r *http.Request, wanted func(old *v1alpha1.Proxy) (*v1alpha1.Proxy, error)) (any, error) {
-	old, err := c.find(keyOf(r))
-	if err != nil {
-		return nil, err
-	}
-	p, err := wanted(old)
-	if err != nil {
-		return nil, badRequest("read the body: %v", err)
-	}
-	if err := conflict(old, p); err != nil {
-		return nil, err
-	}
-	p = settled(old, p, strings.HasSuffix(r.URL.Path, "/status"))
-	switch {
-	case equality.Semantic.DeepEqual(old, p):
-		return old, nil // nothing is written, as a real one has it
-	case p.DeletionTimestamp != nil && len(p.Finalizers) == 0:
-		c.remove(old)
-	default:
-		c.store(old, p)
-	}
-	return p, nil
-}
+// Put creates or replaces the Proxy of that namespace and name, p itself left
+// as it is: watches see ADDED or MODIFIED. It assigns the resource version and,
+// where it is missing, the UID; a new UID for an old name is another Proxy,
+// seen as DELETED and ADDED. The generation grows with a change of the spec.
+func (c *Cluster) Put(p *v1alpha1.Proxy) { c.put(c.proxies, p) }
 
-func conflict(old, p *v1alpha1.Proxy) error {
-	switch {
-	case p.UID != "" && p.UID != old.UID:
-		return apierrors.NewConflict(proxiesResource, old.Name, errOtherUID)
-	case p.ResourceVersion != "" && p.ResourceVersion != old.ResourceVersion:
-		return apierrors.NewConflict(proxiesResource, old.Name, errChanged)
-	}
-	return nil
-}
+// Remove deletes a Proxy, finalizers or not: watches see DELETED. One that is
+// not there is fine.
+func (c *Cluster) Remove(namespace, name string) { c.drop(c.proxies, namespace, name) }
 
-// settled is p with all that this write may not change as it was: the status
-// or all but the status, and what the server alone sets.
-func settled(old, p *v1alpha1.Proxy, status bool) *v1alpha1.Proxy {
-	if status {
-		next := old.DeepCopy()
-		p.Status.DeepCopyInto(&next.Status)
-		return next
-	}
-	p.TypeMeta = proxyType
-	p.Name, p.Namespace, p.UID, p.ResourceVersion = old.Name, old.Namespace, old.UID, old.ResourceVersion
-	p.Generation, p.CreationTimestamp, p.DeletionTimestamp = old.Generation, old.CreationTimestamp, old.DeletionTimestamp
-	old.Status.DeepCopyInto(&p.Status)
-	return p
+// Get is a copy of a Proxy, nil if it is not there.
+func (c *Cluster) Get(namespace, name string) *v1alpha1.Proxy {
+	return copied[*v1alpha1.Proxy](c, c.proxies, namespace, name)
 }

@@ -21,52 +21,71 @@ import (
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
 
-// Paths for Cluster.Answer.
+// Paths for Cluster.Answer and Cluster.AnswerWatches.
 const (
 	VersionPath       = "/version"
 	KubeSystemPath    = "/api/v1/namespaces/kube-system"
 	CRDPath           = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + v1alpha1.ProxyCRDName
 	AccessReviewsPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	ProxiesPath       = "/apis/crawl.proxyfleet.dev/v1alpha1/proxies" // in all namespaces
+	// In all namespaces.
+	ProxiesPath = "/apis/crawl.proxyfleet.dev/v1alpha1/proxies"
+	PodsPath    = "/api/v1/pods"
+	SecretsPath = "/api/v1/secrets"
 )
 
 // maxBody bounds a request's body.
 const maxBody = 4 << 20
 
 func (c *Cluster) routes() *http.ServeMux {
-	const (
-		namespaced = "/apis/crawl.proxyfleet.dev/v1alpha1/namespaces/{namespace}/proxies"
-		pods       = "/api/v1/namespaces/{namespace}/pods"
-	)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", notPlayed)
 	mux.Handle("GET "+VersionPath, c.answering(http.StatusOK, c.getVersion))
 	mux.Handle("GET "+KubeSystemPath, c.answering(http.StatusOK, c.getKubeSystem))
 	mux.Handle("GET "+CRDPath, c.answering(http.StatusOK, c.getCRD))
 	mux.Handle("POST "+AccessReviewsPath, c.answering(http.StatusCreated, c.reviewAccess))
-	mux.HandleFunc("GET "+ProxiesPath, c.listOrWatch)
-	mux.HandleFunc("GET "+namespaced, c.listOrWatch)
-	mux.Handle("GET "+namespaced+"/{name}", c.answering(http.StatusOK, c.getProxy))
-	mux.Handle("PUT "+namespaced+"/{name}", c.answering(http.StatusOK, c.putProxy))
-	mux.Handle("PATCH "+namespaced+"/{name}", c.answering(http.StatusOK, c.patchProxy))
-	mux.Handle("PUT "+namespaced+"/{name}/status", c.answering(http.StatusOK, c.putProxy))
-	mux.Handle("PATCH "+namespaced+"/{name}/status", c.answering(http.StatusOK, c.patchProxy))
-	mux.Handle("POST "+pods, c.answering(http.StatusCreated, c.createPod))
-	mux.Handle("GET "+pods+"/{name}", c.answering(http.StatusOK, c.getPod))
-	mux.Handle("DELETE "+pods+"/{name}", c.answering(http.StatusOK, c.deletePod))
+	on := func(method string, r *resource, at string, code int, does answer) {
+		mux.Handle(method+" "+at, c.answering(code, func(req *http.Request) (any, error) { return does(r, req) }))
+	}
+	for _, r := range []*resource{c.proxies, c.pods, c.secrets} {
+		mux.HandleFunc("GET "+r.path(""), c.listOrWatch(r))
+		mux.HandleFunc("GET "+r.path("{namespace}"), c.listOrWatch(r))
+		on("GET", r, r.path("{namespace}")+"/{name}", http.StatusOK, c.get)
+	}
+	for _, r := range []*resource{c.proxies, c.pods, c.secrets, c.events} {
+		on("PATCH", r, r.path("{namespace}")+"/{name}", http.StatusOK, c.patch)
+	}
+	for _, r := range []*resource{c.proxies, c.pods} {
+		on("PATCH", r, r.path("{namespace}")+"/{name}/status", http.StatusOK, c.patch)
+	}
+	for _, r := range []*resource{c.pods, c.secrets} {
+		on("DELETE", r, r.path("{namespace}")+"/{name}", http.StatusOK, c.delete)
+	}
+	on("PUT", c.proxies, c.proxies.path("{namespace}")+"/{name}", http.StatusOK, c.update)
+	on("PUT", c.proxies, c.proxies.path("{namespace}")+"/{name}/status", http.StatusOK, c.update)
+	on("POST", c.secrets, c.secrets.path("{namespace}"), http.StatusCreated, c.create)
+	on("POST", c.events, c.events.path("{namespace}"), http.StatusCreated, c.create)
+	mux.Handle("POST "+c.pods.path("{namespace}"), c.responding(http.StatusCreated, c.createPod))
 	return mux
 }
 
 // answering answers with the object or the refusal of answer, which holds mu.
-// A client that does not read holds up nobody else: nothing is written under mu.
 func (c *Cluster) answering(code int, answer func(*http.Request) (any, error)) http.Handler {
-	locked := func(r *http.Request) (any, error) {
+	return c.responding(code, c.locked(answer))
+}
+
+func (c *Cluster) locked(answer func(*http.Request) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return answer(r)
 	}
+}
+
+// responding answers with the object or the refusal of answer. A client that does not read
+// holds up nobody else: nothing is written under mu.
+func (c *Cluster) responding(code int, answer func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		object, err := locked(r)
+		object, err := answer(r)
 		if err != nil {
 			refuse(w, err)
 			return
@@ -105,17 +124,34 @@ func (c *Cluster) serve(w http.ResponseWriter, r *http.Request) {
 func (c *Cluster) note(r *http.Request) (answer Answer, overridden, unavailable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	verb := r.Method
+	verb, answers := r.Method, c.answers
 	if isWatch(r) {
-		verb = "WATCH"
-	} else {
-		answer, overridden = c.answers[r.URL.Path]
+		verb, answers = "WATCH", c.watchAnswers
 	}
+	answer, overridden = answers[r.URL.Path]
 	c.requests = append(c.requests, verb+" "+r.URL.Path)
+	if written := writtenTo(r.URL.Path); written != "" && verb != http.MethodGet && verb != "WATCH" {
+		c.writes[verb+" "+written]++
+	}
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && !slices.Contains(c.tokens, token) {
 		c.tokens = append(c.tokens, token)
 	}
 	return answer, overridden, c.unavailable
+}
+
+// writtenTo is the resource that a path below a namespace leads to, with its subresource; empty
+// for any other path, such as that of access reviews, which change nothing.
+func writtenTo(path string) string {
+	_, below, namespaced := strings.Cut(path, "/namespaces/")
+	parts := strings.Split(below, "/") // the namespace, the resource, a name, a subresource
+	switch {
+	case !namespaced || len(parts) < 2:
+		return ""
+	case len(parts) > 3:
+		return parts[1] + "/" + parts[3]
+	default:
+		return parts[1]
+	}
 }
 
 func isWatch(r *http.Request) bool {
@@ -130,7 +166,7 @@ func (c *Cluster) getVersion(*http.Request) (any, error) {
 func (c *Cluster) getKubeSystem(r *http.Request) (any, error) {
 	meta := metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(c.uid)}
 	if wantsMetadata(r) {
-		return metadata(meta), nil
+		return metadata(&meta), nil
 	}
 	return corev1.Namespace{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: meta,
@@ -147,7 +183,7 @@ func (c *Cluster) getCRD(r *http.Request) (any, error) {
 		meta.Annotations = map[string]string{v1alpha1.AnnotationSchemaVersion: c.crd.schemaVersion}
 	}
 	if wantsMetadata(r) {
-		return metadata(meta), nil
+		return metadata(&meta), nil
 	}
 	return map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": meta,
@@ -158,16 +194,6 @@ func (c *Cluster) getCRD(r *http.Request) (any, error) {
 		},
 		"status": map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}},
 	}, nil
-}
-
-func wantsMetadata(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata;")
-}
-
-func metadata(meta metav1.ObjectMeta) metav1.PartialObjectMetadata {
-	return metav1.PartialObjectMetadata{
-		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}, ObjectMeta: meta,
-	}
 }
 
 func (c *Cluster) reviewAccess(r *http.Request) (any, error) {
@@ -192,7 +218,9 @@ func bodyOf(r *http.Request) []byte {
 	return body
 }
 
-// decode reads a core type, be it JSON or protobuf.
+var deleteOptionsKind = corev1.SchemeGroupVersion.WithKind("DeleteOptions")
+
+// decode reads a type of Kubernetes' own, be it JSON or protobuf.
 func decode(body []byte, kind schema.GroupVersionKind, into runtime.Object) error {
 	_, got, err := scheme.Codecs.UniversalDeserializer().Decode(body, &kind, into)
 	if err != nil {

@@ -10,21 +10,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// watcher is where one watch is in the course of changes.
+// watcher is where one watch is in the course of a resource's changes.
 type watcher struct {
-	namespace string
+	resource  *resource
+	selection selection
+	bare      bool // tells metadata alone
 	list      bool // begins with what is there
 	bookmark  bool // and is told when it has it all
 	position  int64
 	round     *round
 }
 
-func (c *Cluster) watchProxies(w http.ResponseWriter, r *http.Request, query url.Values) {
-	wa := watcher{namespace: r.PathValue("namespace")}
+func (c *Cluster) watch(w http.ResponseWriter, req *http.Request, r *resource, s selection, query url.Values) {
+	wa := watcher{resource: r, selection: s, bare: wantsMetadata(req)}
 	wa.bookmark, _ = strconv.ParseBool(query.Get("sendInitialEvents"))
 	from := query.Get("resourceVersion")
 	wa.list = wa.bookmark || from == "" || from == "0"
@@ -33,7 +34,7 @@ func (c *Cluster) watchProxies(w http.ResponseWriter, r *http.Request, query url
 		refuse(w, badRequest("resourceVersion %q is none of this server's", from))
 		return
 	}
-	if wa.round, err = c.opened(); err != nil {
+	if wa.round, err = c.opened(r); err != nil {
 		refuse(w, err)
 		return
 	}
@@ -59,7 +60,7 @@ func (c *Cluster) watchProxies(w http.ResponseWriter, r *http.Request, query url
 		case <-changed:
 		case <-wa.round.cut:
 			panic(http.ErrAbortHandler)
-		case <-r.Context().Done():
+		case <-req.Context().Done():
 			return
 		case <-c.server.done:
 			panic(http.ErrAbortHandler)
@@ -69,17 +70,17 @@ func (c *Cluster) watchProxies(w http.ResponseWriter, r *http.Request, query url
 
 // opened counts a watch. What cuts watches and lasts is looked at in the same
 // instant, or a watch on its way in could escape it.
-func (c *Cluster) opened() (*round, error) {
+func (c *Cluster) opened(r *resource) (*round, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.unavailable:
 		panic(http.ErrAbortHandler)
-	case !c.crd.present:
-		return nil, errNoCRD()
+	case r.missing:
+		return nil, errMissing()
 	}
-	c.round.open++
-	return c.round, nil
+	r.round.open++
+	return r.round, nil
 }
 
 func (c *Cluster) closed(r *round) {
@@ -93,31 +94,67 @@ func (c *Cluster) closed(r *round) {
 func (c *Cluster) next(wa *watcher) (lines [][]byte, changed <-chan struct{}, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	r := wa.resource
 	switch {
-	case c.muted || wa.round != c.round: // or cut, which changed must not overtake
+	case c.muted || wa.round != r.round: // or cut, which changed must not overtake
 		return nil, c.changed, false
 	case wa.list:
-		for _, p := range c.sorted(wa.namespace) {
-			lines = append(lines, line(watch.Added, p))
+		for _, o := range r.sorted(wa.selection) {
+			lines = append(lines, wa.line(watch.Added, o))
 		}
 		if wa.bookmark {
-			lines = append(lines, line(watch.Bookmark, &v1alpha1.Proxy{TypeMeta: proxyType, ObjectMeta: metav1.ObjectMeta{
-				ResourceVersion: c.resourceVersion(), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
-			}}))
+			end := r.blank()
+			end.GetObjectKind().SetGroupVersionKind(r.kind)
+			end.SetResourceVersion(c.resourceVersion())
+			end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+			lines = append(lines, wa.line(watch.Bookmark, end))
 		}
 		wa.list, wa.position = false, c.revision
 		return lines, c.changed, false
-	case wa.position < c.forgotten:
+	case wa.position < r.forgotten:
 		expired := apierrors.NewResourceExpired("too old resource version").ErrStatus
 		expired.TypeMeta = statusType
 		return [][]byte{line(watch.Error, &expired)}, nil, true
 	}
-	first, _ := slices.BinarySearchFunc(c.history, wa.position+1, func(h change, revision int64) int { return cmp.Compare(h.revision, revision) })
-	for _, h := range c.history[first:] {
-		if wa.namespace == "" || h.namespace == wa.namespace {
-			lines = append(lines, h.line)
+	first, _ := slices.BinarySearchFunc(r.history, wa.position+1, func(h change, revision int64) int { return cmp.Compare(h.revision, revision) })
+	for _, h := range r.history[first:] {
+		if kind, o := wa.seen(h); o != nil {
+			lines = append(lines, wa.line(kind, o))
 		}
 	}
 	wa.position = c.revision
 	return lines, c.changed, false
+}
+
+// seen is what a change is for the watch: an object that is not selected any more is gone, and
+// one that was not is new. It returns no object if the change is none.
+func (wa *watcher) seen(h change) (watch.EventType, client.Object) {
+	was := h.old != nil && wa.selection.has(h.old)
+	is := !h.gone && wa.selection.has(h.now)
+	switch {
+	case was && is:
+		return watch.Modified, h.now
+	case is:
+		return watch.Added, h.now
+	case was && h.gone:
+		return watch.Deleted, h.now
+	case was:
+		last := copyOf(h.old)
+		last.SetResourceVersion(h.now.GetResourceVersion())
+		return watch.Deleted, last
+	default:
+		return "", nil
+	}
+}
+
+func (wa *watcher) line(kind watch.EventType, o client.Object) []byte {
+	return line(kind, shown(o, wa.bare))
+}
+
+// line is an event as a watch sends it.
+func line(kind watch.EventType, object any) []byte {
+	return append(encode(struct {
+		Type   watch.EventType `json:"type"`
+		Object any             `json:"object"`
+	}{kind, object}), '\n')
 }
