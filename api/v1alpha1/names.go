@@ -25,6 +25,15 @@ const (
 	AnnotationHub = "crawl.proxyfleet.dev/hub"
 	// AnnotationSpecHash repeats LabelSpecHash for people; nothing reads it back.
 	AnnotationSpecHash = "crawl.proxyfleet.dev/spec-hash"
+	// AnnotationRetry has a Proxy tried again that has failed for good: each new
+	// value once.
+	AnnotationRetry = "crawl.proxyfleet.dev/retry"
+	// AnnotationAbandon, with the value "true" on a Proxy that is being deleted,
+	// lets it go and leaves its instance running, as nobody's.
+	AnnotationAbandon = "crawl.proxyfleet.dev/abandon-instance"
+	// AnnotationForceDelete, with the value "true", removes an instance that
+	// should be gone without waiting for its node to confirm.
+	AnnotationForceDelete = "crawl.proxyfleet.dev/force-delete-instance"
 	// AnnotationSpoke names, on an instance, the spoke for people.
 	AnnotationSpoke = "crawl.proxyfleet.dev/spoke"
 )
@@ -46,7 +55,7 @@ const (
 	AnnotationSchemaVersion = "crawl.proxyfleet.dev/schema-version"
 	// SchemaVersion is the lowest AnnotationSchemaVersion that this code works with.
 	// It equals the one on the generated CRD.
-	SchemaVersion = 1
+	SchemaVersion = 2
 	// ProxyCRDName is the name of the Proxy's CustomResourceDefinition.
 	ProxyCRDName = "proxies.crawl.proxyfleet.dev"
 )
@@ -67,8 +76,10 @@ const (
 	ReasonCreated          = "Created"
 	ReasonReplacing        = "Replacing"
 	ReasonDeleting         = "Deleting"
+	ReasonQuotaExceeded    = "QuotaExceeded"
 	ReasonPermanentError   = "PermanentError"
 	ReasonTransientError   = "TransientError"
+	ReasonCloudInitError   = "CloudInitError"
 	ReasonExternalEndpoint = "ExternalEndpoint"
 )
 

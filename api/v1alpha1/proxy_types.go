@@ -46,7 +46,7 @@ const (
 	PhaseFailed       Phase = "Failed"
 )
 
-// ProxySpec is what a spoke user asks for.
+// ProxySpec is what a user asks for.
 //
 // +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode",message="mode cannot be changed: delete this Proxy and create another one"
 // +kubebuilder:validation:XValidation:rule="has(self.provider) == has(oldSelf.provider) && (!has(self.provider) || self.provider == oldSelf.provider)",message="provider cannot be changed: delete this Proxy and create another one"
@@ -55,58 +55,79 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.mode != 'External' || has(self.endpoint)",message="an External Proxy needs endpoint: write endpoint: {host: …, port: …}"
 // +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.provider)",message="provider belongs to mode Managed: remove provider, or write mode: Managed"
 // +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.kubernetes)",message="kubernetes belongs to mode Managed: remove kubernetes, or write mode: Managed"
-// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.port)",message="port belongs to mode Managed: an External Proxy's port is endpoint.port"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.port)",message="port belongs to mode Managed: remove port, and write endpoint: {host: …, port: …}"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.cloudInit)",message="cloudInit belongs to mode Managed: remove cloudInit, or write mode: Managed"
 type ProxySpec struct {
-	// Mode is Managed when the hub brings up an instance for this Proxy, and
-	// External when the proxy already runs somewhere. It cannot be changed.
+	// Mode is Managed (the default) when the hub is to run an instance for this
+	// Proxy, and External when the proxy already runs somewhere. It cannot be
+	// changed.
 	// +kubebuilder:default=Managed
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
-	// Provider says where a Managed proxy runs. Required for mode Managed, and
-	// it cannot be changed. kubernetes: a pod in this namespace.
+	// Provider says where a Managed proxy runs. Required for mode Managed, not
+	// allowed for External, and it cannot be changed. kubernetes: as a pod in
+	// this namespace.
 	// +optional
 	Provider ProviderName `json:"provider,omitempty"`
 
-	// Protocol is how clients speak to the proxy. http: CONNECT tunnels and
-	// absolute-form requests over plain TCP.
+	// Protocol is how clients speak to the proxy. http (the default): CONNECT
+	// tunnels and absolute-form requests over plain TCP.
 	// +kubebuilder:default=http
 	// +optional
 	Protocol Protocol `json:"protocol,omitempty"`
 
-	// Port is the TCP port that a Managed proxy listens on; 3128 where it is
-	// not given.
+	// Port is the TCP port that a Managed proxy listens on. Absent: 3128. An
+	// External proxy's is endpoint.port.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	// +optional
 	Port int32 `json:"port,omitempty"`
 
-	// Attributes are what leases select on, for example region: eu. Keys match
-	// [a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])? and values [A-Za-z0-9._-]{1,63}.
+	// Attributes are what leases select on, for example region: eu; at most 32. A
+	// key is 1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter
+	// or digit at each end; a value is 1 to 63 letters, digits, '.', '_' and '-'.
 	// Editing them never touches the instance.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 63 && k.matches('^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$'))",message="an attribute key is 1 to 63 of lower-case letters, digits, '.', '_' and '-', with a letter or digit at each end"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^[A-Za-z0-9._-]{1,63}$'))",message="an attribute value is 1 to 63 of letters, digits, '.', '_' and '-'"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 63 && k.matches('^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$'))",message="an attribute key is 1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter or digit at each end: write for example region"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^[A-Za-z0-9._-]{1,63}$'))",message="an attribute value is 1 to 63 letters, digits, '.', '_' and '-': write for example eu-west"
 	// +optional
 	Attributes map[string]AttributeValue `json:"attributes,omitempty"`
 
-	// MaxLeases is the largest number of leases that may be active on this
-	// Proxy at once. Absent: no limit. Editing it never touches the instance.
+	// MaxLeases is the largest number of leases that may be active on this Proxy
+	// at once. Absent: no limit. Editing it never touches the instance.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
 	MaxLeases *int32 `json:"maxLeases,omitempty"`
 
-	// Kubernetes configures the pod of provider kubernetes.
+	// AuthSecretRef names the Secret of this namespace that holds, under the keys
+	// username and password, what clients log in to the proxy with. A Managed
+	// instance finds both in the files username and password in
+	// /etc/proxy-operator; editing either replaces it. The hub probes with them,
+	// and they are in the url of a lease; nothing else ever shows them.
+	// +optional
+	AuthSecretRef *SecretReference `json:"authSecretRef,omitempty"`
+
+	// CloudInit is what a Managed instance is configured with when it starts:
+	// either inline or in a Secret. A pod finds it in the file
+	// /etc/proxy-operator/user-data. Editing it, or the Secret that it refers to,
+	// replaces the instance.
+	// +optional
+	CloudInit *CloudInit `json:"cloudInit,omitempty"`
+
+	// Kubernetes is what the pod of a Managed proxy with provider kubernetes is
+	// made of. All of it is optional. Editing it replaces the pod.
 	// +optional
 	Kubernetes *KubernetesSpec `json:"kubernetes,omitempty"`
 
-	// Endpoint is where an External proxy listens. Required for mode External.
+	// Endpoint is where an External proxy listens. Required for mode External,
+	// not allowed for Managed.
 	// +optional
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
 
-	// HealthCheck tunes the probes through this Proxy. Editing it never
-	// touches the instance.
+	// HealthCheck says how, how often and against what the hub probes this Proxy.
+	// Editing it never touches the instance.
 	// +kubebuilder:default={}
 	// +optional
 	HealthCheck HealthCheck `json:"healthCheck,omitempty"`
@@ -117,25 +138,60 @@ type ProxySpec struct {
 // +kubebuilder:validation:MaxLength=63
 type AttributeValue string
 
-// KubernetesSpec is what the pod of a Managed proxy is made of. Editing it
-// replaces the pod.
-type KubernetesSpec struct {
-	// Image is the container image. Absent: the hub's --default-proxy-image.
+// SecretReference names a Secret of the Proxy's own namespace.
+type SecretReference struct {
+	// Name of the Secret, which is in the namespace of this Proxy.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name is the metadata.name of a Secret of this namespace: lower-case letters, digits, '-' and '.'"
+	Name string `json:"name"`
+}
+
+// CloudInit is the configuration of an instance, given here or in a Secret.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.secretRef)",message="cloudInit takes exactly one source: write either inline: … or secretRef: {name: …}"
+type CloudInit struct {
+	// Inline is the content itself, at most 64 KiB together with the credentials.
+	// Everybody who may read this Proxy can read it: what is secret belongs into
+	// secretRef.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=65536
 	// +optional
-	Image string `json:"image,omitempty"`
+	Inline string `json:"inline,omitempty"`
+
+	// SecretRef names the Secret of this namespace, and the key in it, that holds
+	// the content.
+	// +optional
+	SecretRef *SecretKeyReference `json:"secretRef,omitempty"`
+}
+
+// SecretKeyReference names a key of a Secret of the Proxy's own namespace.
+type SecretKeyReference struct {
+	// Name of the Secret, which is in the namespace of this Proxy.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name is the metadata.name of a Secret of this namespace: lower-case letters, digits, '-' and '.'"
+	Name string `json:"name"`
+
+	// Key of the Secret that holds the content. Default: user-data.
+	// +kubebuilder:default=user-data
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key is one of the keys in the Secret's data: letters, digits, '-', '_' and '.', for example user-data"
+	// +optional
+	Key string `json:"key,omitempty"`
 }
 
 // Endpoint is a host and port that clients dial.
 type Endpoint struct {
-	// Host is a DNS name or an IP address, without brackets.
+	// Host is a DNS name or an IP address, without scheme, port, brackets or
+	// path.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9.])?$') || isIP(self)",message="host is a DNS name or an IP address: write it without scheme, port, brackets or path"
 	Host string `json:"host"`
 
-	// Port is a TCP port.
+	// Port is the TCP port.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
@@ -143,38 +199,40 @@ type Endpoint struct {
 
 // HealthCheck says how, how often and against what this Proxy is probed.
 type HealthCheck struct {
-	// URL is fetched through the proxy, an https one through a CONNECT tunnel.
-	// Any 2xx answer passes. Absent: the hub's --health-url.
+	// URL is what a probe fetches through the proxy, an https one through a
+	// CONNECT tunnel. Any 2xx answer passes. Absent: the hub's --health-url.
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'http' || url(self).getScheme() == 'https') && url(self).getHostname() != ''",message="url must be an absolute http:// or https:// URL"
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'http' || url(self).getScheme() == 'https') && url(self).getHostname() != ''",message="url is an absolute http:// or https:// URL: write for example https://www.gstatic.com/generate_204"
 	// +optional
 	URL string `json:"url,omitempty"`
 
-	// IntervalSeconds is the time between the starts of two probes. A probe
-	// that takes longer delays the next: there is one at a time.
+	// IntervalSeconds is the time from the start of one probe to the start of the
+	// next. A probe that takes longer delays the next: there is one at a time.
+	// Default: 30.
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	// +optional
 	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
 
-	// TimeoutSeconds bounds one whole probe, from the dial to the answer.
+	// TimeoutSeconds is how long one whole probe may take, from the dial to the
+	// answer. Default: 10.
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=300
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// SuccessThreshold is how many probes in a row must pass before the Proxy
-	// counts as healthy.
+	// SuccessThreshold is how many probes in a row must pass before this Proxy
+	// counts as healthy. Default: 1.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	// +optional
 	SuccessThreshold int32 `json:"successThreshold,omitempty"`
 
-	// FailureThreshold is how many probes in a row must fail before the Proxy
-	// counts as unhealthy.
+	// FailureThreshold is how many probes in a row must fail before this Proxy
+	// counts as unhealthy. Default: 3.
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
@@ -185,12 +243,14 @@ type HealthCheck struct {
 // ProxyStatus is what the hub observes. Only the hub writes it, and only on
 // transitions.
 type ProxyStatus struct {
-	// Phase sums the conditions up in one word.
+	// Phase sums the conditions up in one word: Pending, Provisioning, Probing,
+	// Ready, Unhealthy, Replacing, Deleting or Failed.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// Conditions are Provisioned (the instance runs and has an address),
-	// Healthy (the health engine's verdict) and Ready (both).
+	// Conditions are Provisioned (the instance runs and has an address), Healthy
+	// (the verdict of the hub's probes) and Ready (both). Reason and message say
+	// what is missing.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -201,36 +261,47 @@ type ProxyStatus struct {
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
 
-	// IP is the instance's address. External: repeats spec.endpoint.host.
+	// IP is the instance's address. For an External proxy it repeats
+	// spec.endpoint.host.
 	// +optional
 	IP string `json:"ip,omitempty"`
 
-	// Endpoint is the host:port that crawlers dial.
+	// Endpoint is what crawlers dial, as host:port.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// LatencyMillis is how long a probe through this Proxy takes. It is
-	// rewritten at most once a minute, and only when it has moved by more than
-	// 20 ms and more than half.
+	// LatencyMillis is how long a probe through this Proxy takes, in
+	// milliseconds. It is rewritten at most once a minute, and only when it has
+	// moved by more than 20 ms and more than half.
 	// +optional
 	LatencyMillis int64 `json:"latencyMillis,omitempty"`
 
-	// LastHealthCheckTime is the time of the last probe that changed this
-	// status, not of the last probe.
+	// LastHealthCheckTime is the time of the last probe that changed this status,
+	// which is not the last probe.
 	// +optional
 	LastHealthCheckTime *metav1.Time `json:"lastHealthCheckTime,omitempty"`
 
-	// ObservedGeneration is the metadata.generation that this status is about.
+	// FailedInputs identifies, while condition Provisioned has reason
+	// PermanentError, what was tried in vain: the spec, the content that it
+	// refers to, the provider's configuration and the annotation
+	// crawl.proxyfleet.dev/retry. It is tried again when one of them changes.
+	// +optional
+	FailedInputs string `json:"failedInputs,omitempty"`
+
+	// ObservedGeneration is the metadata.generation of the spec that this status
+	// is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// Proxy is one forward proxy of the fleet.
+// Proxy is one forward proxy of the fleet: an instance that the hub runs (mode
+// Managed), or one that runs elsewhere (mode External). The hub probes it, and
+// crawlers lease it while it is healthy.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=px,categories=crawl
-// +kubebuilder:metadata:annotations="crawl.proxyfleet.dev/schema-version=1"
+// +kubebuilder:metadata:annotations="crawl.proxyfleet.dev/schema-version=2"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`
@@ -243,10 +314,10 @@ type Proxy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the user asks for: who runs the proxy, how clients speak to
-	// it, what leases select on, and how it is probed.
+	// Spec is what you ask for: who runs the proxy and on what, how clients speak
+	// to it, what leases select on, and how it is probed.
 	Spec ProxySpec `json:"spec"`
-	// Status is what the hub observes.
+	// Status is what the hub observes. Only the hub writes it.
 	// +optional
 	Status ProxyStatus `json:"status,omitempty"`
 }
@@ -269,4 +340,20 @@ func (s *ProxySpec) ListenPort() int32 {
 		return DefaultPort
 	}
 	return s.Port
+}
+
+// DefaultCloudInitKey is the key of a cloud-init Secret where none is named.
+const DefaultCloudInitKey = "user-data"
+
+// ContentSecrets are the names of the Secrets whose content an instance is made
+// of, each once.
+func (s *ProxySpec) ContentSecrets() []string {
+	var names []string
+	if s.CloudInit != nil && s.CloudInit.SecretRef != nil {
+		names = append(names, s.CloudInit.SecretRef.Name)
+	}
+	if s.AuthSecretRef != nil && (len(names) == 0 || names[0] != s.AuthSecretRef.Name) {
+		names = append(names, s.AuthSecretRef.Name)
+	}
+	return names
 }

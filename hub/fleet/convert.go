@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,6 +31,8 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 			SuccessThreshold: upTo(100, spec.HealthCheck.SuccessThreshold),
 			FailureThreshold: upTo(100, spec.HealthCheck.FailureThreshold),
 		},
+		NeedsCredentials: spec.AuthSecretRef != nil,
+		Secrets:          slices.Sorted(slices.Values(spec.ContentSecrets())),
 	}
 	if spec.MaxLeases != nil {
 		p.MaxLeases = int(*spec.MaxLeases)

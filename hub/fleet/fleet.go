@@ -98,6 +98,30 @@ func (f *Fleet) SetWithdrawn(key Key, instance string, withdrawn bool) {
 	})
 }
 
+// SetCredentials records what the instance asks its clients for, empty for
+// nothing; nil takes back that it is known. A Managed instance needs what it was
+// made with, whatever the spec says by now. They are kept for a Proxy, too, that needs none as far as the
+// fleet knows: whoever resolves them may have seen an edit before the fleet has.
+//
+// The verdict stays. An External proxy whose password is edited must not drop
+// out of service for that: the next probe judges it.
+func (f *Fleet) SetCredentials(key Key, instance string, c *Credentials) {
+	if c != nil {
+		own := *c // what is in the fleet is nobody's to change
+		c = &own
+	}
+	f.edit(key, instance, func(p *Proxy) bool {
+		if p.Credentials.Equal(c) {
+			return false
+		}
+		p.Credentials = c
+		if p.Managed && c != nil {
+			p.NeedsCredentials = *c != Credentials{}
+		}
+		return true
+	})
+}
+
 // edit applies change to a copy of the Proxy if it still is that instance, and
 // stores the copy if change says so.
 func (f *Fleet) edit(key Key, instance string, change func(*Proxy) bool) bool {

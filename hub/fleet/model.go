@@ -83,7 +83,15 @@ type Proxy struct {
 	Withdrawn bool
 	Deleting  bool
 	Check     Check
-	Verdict   Verdict
+	// Secrets are the names of the Secrets that the spec refers to, sorted. The
+	// instance of a Managed proxy is made of their content.
+	Secrets []string
+	// NeedsCredentials says that clients must prove themselves; Credentials are
+	// those that the running instance has, nil while they are not known, empty
+	// where it is known to have none.
+	NeedsCredentials bool
+	Credentials      *Credentials
+	Verdict          Verdict
 }
 
 // Endpoint is host:port as it is dialled, empty while there is no address.
@@ -101,9 +109,19 @@ type Subject struct{ Instance, Endpoint string }
 // Subject is what a verdict on p is about.
 func (p *Proxy) Subject() Subject { return Subject{p.Instance, p.Endpoint()} }
 
-// Probeable says that there is something to probe and a reason to.
+// Proof is what clients prove themselves to the instance with; nil where they
+// need not.
+func (p *Proxy) Proof() *Credentials {
+	if !p.NeedsCredentials || p.Credentials == nil || *p.Credentials == (Credentials{}) {
+		return nil
+	}
+	return p.Credentials
+}
+
+// Probeable says that there is something to probe and a reason to. Without the
+// credentials that it needs a probe would only show that it asks for them.
 func (p *Proxy) Probeable() bool {
-	return p.Provisioned && !p.Withdrawn && !p.Deleting && p.Host != ""
+	return p.Provisioned && !p.Withdrawn && !p.Deleting && p.Host != "" && (!p.NeedsCredentials || p.Credentials != nil)
 }
 
 // Offerable says that leases may be granted on p now.
@@ -123,7 +141,7 @@ func (p *Proxy) Phase() string {
 		return "Pending"
 	case !p.Provisioned:
 		return p.StatusPhase
-	case p.Verdict.Health == Healthy:
+	case p.Offerable():
 		return "Ready"
 	case p.Verdict.Health == Unhealthy:
 		return "Unhealthy"
@@ -132,9 +150,9 @@ func (p *Proxy) Phase() string {
 	}
 }
 
-// merge decides what becomes of the verdict when the spoke shows p anew.
-// old is nil at first sight; then the verdict that the status claims is taken
-// over, so that a restarted hub does not forget what it knew.
+// merge decides what becomes of the verdict and the credentials when the spoke
+// shows p anew. old is nil at first sight; then the verdict that the status
+// claims is taken over, so that a restarted hub does not forget what it knew.
 func merge(old *Proxy, p Proxy) Proxy {
 	switch {
 	case old == nil:
@@ -145,6 +163,14 @@ func merge(old *Proxy, p Proxy) Proxy {
 		p.Verdict = old.Verdict
 		if old.Subject() != p.Subject() {
 			p.Verdict = Verdict{}
+		}
+		if p.Managed {
+			// An instance is what it was made: what the spec asks for meanwhile is
+			// for the next one.
+			p.NeedsCredentials = old.NeedsCredentials
+		}
+		if p.NeedsCredentials || p.Managed {
+			p.Credentials = old.Credentials
 		}
 	}
 	return p

@@ -10,6 +10,11 @@
 // proxies that hang would hold up all others. The decisions are in tracker.go,
 // free of goroutines and clocks; the wire is in probe.go.
 //
+// A proxy that wants credentials is sent those that the fleet knows of its
+// instance; one whose credentials are not known yet is not probed. What such a
+// proxy says is not quoted anywhere (quote.go): it may echo them.
+//
 // A probe's result counts for the instance it was sent to: the fleet refuses a
-// verdict about an instance that has been replaced meanwhile.
+// verdict about an instance that has been replaced meanwhile. One that was got
+// with credentials that have changed meanwhile counts for nothing.
 package health

@@ -56,6 +56,9 @@ type state struct {
 	gone    bool
 }
 
+// outdates says that p was probed with credentials that have changed since.
+func (s *state) outdates(p *fleet.Proxy) bool { return !p.Proof().Equal(s.proxy.Proof()) }
+
 // New returns an Engine that follows the fleet. It probes once Run runs.
 func New(o Options) *Engine {
 	if o.MaxInFlight == 0 {
@@ -93,10 +96,10 @@ func (e *Engine) changed(c fleet.Change) {
 		heap.Push(&e.due, s)
 		e.poke()
 	default:
-		sooner := p.Check != s.proxy.Check
+		sooner := p.Check != s.proxy.Check || s.outdates(p)
 		s.proxy = p
 		if sooner && s.index >= 0 {
-			// A changed check is tried at once, as its editor expects.
+			// Changed checks and credentials are tried at once, as their editor expects.
 			s.at = time.Now()
 			heap.Fix(&e.due, s.index)
 			e.poke()
@@ -195,7 +198,7 @@ func (e *Engine) probe(ctx context.Context, s *state) {
 		target = e.URL
 	}
 	probeCtx, cancel := context.WithTimeout(ctx, p.Check.Timeout)
-	r := e.prober.probe(probeCtx, p.Endpoint(), target)
+	r := e.prober.probe(probeCtx, p.Endpoint(), target, p.Proof())
 	cancel()
 	if ctx.Err() != nil {
 		return // the hub is stopping: what failed is not the proxy
@@ -212,9 +215,11 @@ func (e *Engine) finish(s *state, p *fleet.Proxy, r result, began time.Time) {
 	}
 	var verdict fleet.Verdict
 	told := false
-	if r.void {
+	switch {
+	case r.void:
 		e.moanLocked(r, now)
-	} else {
+	case s.outdates(p): // that says nothing about the proxy
+	default:
 		e.Recorder.Probe(p.Key, now.Sub(began), failureOf(r))
 		verdict, told = s.tracker.record(r, s.proxy.Check, now)
 	}
@@ -232,6 +237,9 @@ func (e *Engine) finish(s *state, p *fleet.Proxy, r result, began time.Time) {
 	}
 	interval := float64(s.proxy.Check.Interval)
 	s.at = began.Add(time.Duration(interval * (0.9 + 0.1*rand.Float64())))
+	if s.outdates(p) {
+		s.at = now
+	}
 	heap.Push(&e.due, s)
 	e.poke()
 }

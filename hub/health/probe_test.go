@@ -118,7 +118,7 @@ func TestAProbeSaysWhatFailed(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			p := prober{roots: tc.roots}
-			r := p.probe(ctx, tc.endpoint, tc.target)
+			r := p.probe(ctx, tc.endpoint, tc.target, nil)
 			if r.reason != tc.reason || r.ok != (tc.reason == "ProbeSucceeded") || !strings.Contains(r.message, tc.message) {
 				t.Errorf("got %+v, want %s with %q", r, tc.reason, tc.message)
 			}
@@ -132,7 +132,7 @@ func TestAProbeSaysWhatFailed(t *testing.T) {
 func TestTheHubsOwnExhaustionIsNoFaultOfTheProxy(t *testing.T) {
 	for _, own := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
 		err := &url.Error{Op: "Get", URL: "x", Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", own)}}
-		if r := explain(err, nowhere); !r.void {
+		if r := explain(err, nowhere, quoter{}); !r.void {
 			t.Errorf("%v counts against the proxy: %+v", own, r)
 		}
 	}
@@ -143,7 +143,7 @@ func TestALongAnswerIsCut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	p := prober{}
-	if r := p.probe(ctx, chatty, "https://site.test/"); r.reason != "ConnectRefused" || len(r.message) > 400 || !utf8.ValidString(r.message) {
+	if r := p.probe(ctx, chatty, "https://site.test/", nil); r.reason != "ConnectRefused" || len(r.message) > 400 || !utf8.ValidString(r.message) {
 		t.Errorf("%s with %d bytes", r.reason, len(r.message))
 	}
 }
@@ -160,7 +160,7 @@ func TestABodyThatNeverEndsDoesNotFailOrHoldAProbe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	p := prober{}
-	if r := p.probe(ctx, endless, "http://example.test/"); !r.ok {
+	if r := p.probe(ctx, endless, "http://example.test/", nil); !r.ok {
 		t.Errorf("got %+v", r)
 	}
 }

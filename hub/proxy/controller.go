@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -22,6 +22,7 @@ import (
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/fairqueue"
 	"github.com/proxyfleet/proxy-operator/internal/provider"
 	"github.com/proxyfleet/proxy-operator/spoke/pod"
 )
@@ -29,9 +30,8 @@ import (
 const (
 	// reconcileTimeout bounds one pass: a spoke that hangs holds a worker no longer.
 	reconcileTimeout = 30 * time.Second
-	// laneFull and noAnswer are the waits of a Proxy whose spoke has all the
-	// workers that it may have, or does not answer.
-	laneFull, noAnswer = time.Second, 5 * time.Second
+	// noAnswer is the wait of a Proxy whose spoke does not answer.
+	noAnswer = 5 * time.Second
 	// Backoff of a Proxy whose pass failed. The library's own cap is a
 	// thousand seconds, which a user takes for a dead operator.
 	backoffBase, backoffCap = 500 * time.Millisecond, 30 * time.Second
@@ -51,6 +51,9 @@ type Options struct {
 	DefaultImage string
 	// MaxConcurrent is the number of Proxies worked on at once; 16 where zero.
 	MaxConcurrent int
+	// MaxUnavailable is how many of the Proxies that one edit of a Secret replaces
+	// may be out of service at once.
+	MaxUnavailable Limit
 	// Recorder is told of every provider call.
 	Recorder provider.Recorder
 	// Log is the base of the controller's lines.
@@ -62,25 +65,39 @@ func SetUp(mgr mcmanager.Manager, o Options) error {
 	if o.MaxConcurrent == 0 {
 		o.MaxConcurrent = 16
 	}
-	// A quarter of the workers: it takes four spokes that hang at once, and have
-	// not been found out yet, to hold up a fifth.
-	r := &reconciler{Options: o, clusters: mgr.GetCluster, lanes: newLanes(max(1, o.MaxConcurrent/4))}
+	r := &reconciler{Options: o, clusters: mgr.GetCluster, budget: newBudget(o.MaxUnavailable), pauses: newPauses(), fresh: newFresh()}
+	refs := newReferences()
 	err := mcbuilder.ControllerManagedBy(mgr).
 		Named("proxy").
-		For(&v1alpha1.Proxy{}).
-		WatchesRawSource(verdictSource(o.Fleet)).
+		Watches(&v1alpha1.Proxy{}, onProxies(r.fresh)).
+		Watches(&corev1.Pod{}, onPods, mcbuilder.OnlyMetadata).
+		Watches(&corev1.Secret{}, onSecrets(refs), mcbuilder.OnlyMetadata).
+		WatchesRawSource(fleetSource(o.Fleet, r.budget, refs, r.fresh)).
 		WithOptions(controller.TypedOptions[mcreconcile.Request]{
 			SkipNameValidation:      ptr.To(true), // names need be unique in a hub, not in a process
 			MaxConcurrentReconciles: o.MaxConcurrent,
 			ReconciliationTimeout:   reconcileTimeout,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffBase, backoffCap),
 			LogConstructor:          logConstructor(o.Log),
+			NewQueue:                newQueue(o.MaxConcurrent),
 		}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the proxy controller: %w", err)
 	}
 	return nil
+}
+
+// newQueue shares the workers between spokes. A spoke may have a quarter of
+// them: it takes four that hang at once, and have not been found out yet, to
+// hold up a fifth.
+func newQueue(workers int) func(string, workqueue.TypedRateLimiter[mcreconcile.Request]) queue {
+	return func(name string, limiter workqueue.TypedRateLimiter[mcreconcile.Request]) queue {
+		return fairqueue.New(fairqueue.Options[mcreconcile.Request]{
+			Name: name, RateLimiter: limiter, Most: max(1, workers/4),
+			Group: func(r mcreconcile.Request) string { return r.ClusterName.String() },
+		})
+	}
 }
 
 // logConstructor puts spoke, namespace and name on every line of a pass; the
@@ -94,67 +111,63 @@ func logConstructor(base logr.Logger) func(*mcreconcile.Request) logr.Logger {
 	}
 }
 
-// verdictSource wakes a Proxy whose verdict changed. It adds to the queue
-// itself: there is no channel that could be full and lose one.
-func verdictSource(f *fleet.Fleet) source.TypedSource[mcreconcile.Request] {
-	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q workqueue.TypedRateLimitingInterface[mcreconcile.Request]) error {
-		f.Follow(func(c fleet.Change) {
-			if c.Old != nil && c.New != nil && c.Old.Verdict != c.New.Verdict {
-				q.Add(request(c.New.Key))
-			}
-		})
-		return nil
-	})
-}
-
-func request(k fleet.Key) mcreconcile.Request {
-	return mcreconcile.Request{
-		ClusterName: multicluster.ClusterName(k.Cluster),
-		Request:     reconcile.Request{NamespacedName: types.NamespacedName{Namespace: k.Namespace, Name: k.Name}},
-	}
-}
-
 type reconciler struct {
 	Options
-	lanes    *lanes
+	budget   *budget
+	pauses   *pauses
+	fresh    *fresh
 	clusters func(context.Context, multicluster.ClusterName) (cluster.Cluster, error)
 }
 
 // Reconcile fetches one Proxy and hands it to a pass. A spoke that is not
 // engaged is no error: its Proxies come again when it is.
 func (r *reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ctrl.Result, error) {
-	spoke := req.ClusterName.String()
+	name := req.ClusterName.String()
 	cl, err := r.clusters(ctx, req.ClusterName)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !r.Answers(spoke) {
+	if !r.Answers(name) {
 		return ctrl.Result{RequeueAfter: spread(noAnswer)}, nil
 	}
-	leave, ok := r.lanes.enter(spoke)
-	if !ok {
-		return ctrl.Result{RequeueAfter: spread(laneFull)}, nil
-	}
-	defer leave()
 	clusterUID, ok := r.ClusterUID(cl)
 	if !ok {
 		return ctrl.Result{}, multicluster.ErrClusterNotFound
 	}
-	var p v1alpha1.Proxy
-	if err := cl.GetClient().Get(ctx, req.NamespacedName, &p); err != nil {
-		if apierrors.IsNotFound(err) {
-			return ctrl.Result{}, nil
-		}
-		return ctrl.Result{}, fmt.Errorf("read proxy: %w", err)
+	p, err := r.read(ctx, cl, req.NamespacedName)
+	if err != nil || p == nil {
+		return ctrl.Result{}, err
 	}
-	pods := pod.Provider{Reader: cl.GetAPIReader(), Writer: cl.GetClient()}
+	pods := pod.Provider{Reader: cl.GetAPIReader(), Writer: cl.GetClient(), DefaultImage: r.DefaultImage}
 	s := &pass{
-		spoke:    spoke,
-		owner:    provider.Owner{Hub: r.HubID, ClusterUID: clusterUID},
-		client:   cl.GetClient(),
-		provider: provider.Observed(pods, r.Recorder, string(v1alpha1.ProviderKubernetes), spoke),
-		fleet:    r.Fleet,
-		image:    r.DefaultImage,
+		spoke: spoke{
+			name: name, clusterUID: clusterUID, client: cl.GetClient(), direct: cl.GetAPIReader(),
+			provider: provider.Observed(pods, r.Recorder, string(v1alpha1.ProviderKubernetes), name),
+			recorder: cl.GetEventRecorder("proxy-operator"),
+		},
+		hubID: r.HubID, providerConfig: r.DefaultImage, fleet: r.Fleet, budget: r.budget, pauses: r.pauses, fresh: r.fresh, now: time.Now,
 	}
-	return s.run(ctx, &p)
+	res, err := s.run(ctx, p)
+	// What comes again by itself makes way for what has news.
+	res.Priority = ptr.To(handler.LowPriority)
+	return res, err
+}
+
+// read returns the Proxy as it is after this hub's own writes; nil when it is gone.
+func (r *reconciler) read(ctx context.Context, cl cluster.Cluster, key client.ObjectKey) (*v1alpha1.Proxy, error) {
+	var p v1alpha1.Proxy
+	err := cl.GetClient().Get(ctx, key, &p)
+	if err == nil && r.fresh.behind(&p) {
+		uid := p.UID
+		if err = cl.GetAPIReader().Get(ctx, key, &p); apierrors.IsNotFound(err) {
+			r.fresh.forget(uid)
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read proxy: %w", err)
+	}
+	return &p, nil
 }

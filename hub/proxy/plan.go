@@ -10,7 +10,12 @@ import (
 const (
 	pollSoon  = 5 * time.Second  // while provisioning or deleting
 	pollDrift = 60 * time.Second // while all is well
+	pollQuota = 5 * time.Minute  // after a quota was exceeded
 )
+
+// overdue is how long after its grace period an instance may take to be gone
+// before that is told.
+const overdue = 30 * time.Second
 
 // act is what a pass does to the outside world.
 type act int
@@ -19,19 +24,45 @@ const (
 	actNone    act = iota
 	actCreate      // ask the provider for an instance
 	actDelete      // take the instance out of service, then delete it
-	actRelease     // drop the finalizer: nothing of ours is left
+	actForce       // delete it without waiting for its node
+	actAbandon     // give the instance up, then drop the finalizer
+	actRelease     // remove what is left of ours, then drop the finalizer
 )
+
+// fit is how an instance compares with the spec and the content it refers to.
+type fit int
+
+const (
+	fits      fit = iota // it is what is wanted
+	differs              // it is to be replaced
+	newer                // a newer hub has made it, whose hash this one cannot compute
+	unknowing            // what is wanted is not known, see situation.blocked
+)
+
+// trouble is why an instance cannot be asked for now. The zero value: nothing.
+type trouble struct {
+	reason, message string
+	// wait is when to try again; zero: when something changes.
+	wait time.Duration
+}
 
 // situation is all that the plan depends on.
 type situation struct {
+	now      time.Time
 	deleting bool
-	// wantHash is the hash of the spec as it is now.
-	wantHash string
-	owner    provider.Owner
+	// abandon and force say that the annotations of these names ask for it.
+	abandon, force bool
+	owner          provider.Owner
 	// inst is the instance of the Proxy's name, nil when there is none.
 	inst *provider.Instance
+	fit  fit
 	// seenRunning says that the status already knows this very instance as provisioned.
 	seenRunning bool
+	// blocked is why no instance may be asked for: what it is made of cannot be
+	// read, or has failed before.
+	blocked trouble
+	// held says why an instance that differs is not to be replaced yet; empty: it is.
+	held string
 }
 
 // step is what to do, what to say about it, and when to look again.
@@ -41,6 +72,8 @@ type step struct {
 	reason      string
 	message     string
 	wait        time.Duration
+	// told is the reason of the Event about it, where it is another.
+	told string
 }
 
 // Reasons of condition Provisioned, as in api/v1alpha1: this file imports no
@@ -51,7 +84,20 @@ const (
 	reasonReplacing      = "Replacing"
 	reasonDeleting       = "Deleting"
 	reasonPermanentError = "PermanentError"
+	reasonTransientError = "TransientError"
 )
+
+// Reasons of Events that are no condition's.
+const (
+	toldRestarting = "InstanceRestarting"
+	toldNewer      = "NewerInstance"
+	toldLabelsLost = "LabelsLost"
+	toldWaits      = "InstanceWaits"
+	toldOverdue    = "InstanceOverdue"
+)
+
+// notRunning is said from the creation on: that a provider has begun is no news.
+const notRunning = "the instance is asked for, and does not run yet"
 
 // plan decides one pass over a Managed Proxy.
 func plan(s situation) step {
@@ -60,45 +106,110 @@ func plan(s situation) step {
 	}
 	inst := s.inst
 	switch {
+	case inst == nil && s.blocked != trouble{}:
+		return step{act: actNone, reason: s.blocked.reason, message: s.blocked.message, wait: s.blocked.wait}
 	case inst == nil:
-		return step{actCreate, false, reasonProvisioning, "instance asked for", pollSoon}
-	case inst.Owner != s.owner && s.seenRunning && inst.State == provider.StateRunning:
-		// Known by its id, so still the one that was made: somebody has taken a
-		// label off. It serves on, but nothing proves any more that it may be deleted.
-		return step{actNone, true, reasonCreated,
-			"the instance runs, but has lost this hub's labels: put them back, or it will be neither replaced nor deleted", pollDrift}
+		return step{act: actCreate, reason: reasonProvisioning, message: notRunning, wait: pollSoon}
 	case inst.Owner != s.owner:
-		// Adopting it could give one instance two owners, deleting it could hurt
-		// somebody else. Looked at again, in case it goes away.
-		return step{actNone, false, reasonPermanentError,
-			"an instance of this name exists already and does not carry this hub's labels for this Proxy: remove it, or delete this Proxy", pollDrift}
+		return planForeign(s)
 	case inst.State == provider.StateDeleting:
-		return step{actNone, false, reasonReplacing, "the old instance is going", pollSoon}
-	case inst.SpecHash != s.wantHash:
-		return step{actDelete, false, reasonReplacing, "the spec has changed: the old instance is going", pollSoon}
+		return planGoing(s, reasonReplacing, "the old instance is going")
+	case s.fit == newer:
+		return planNewer(s)
+	case s.fit == differs && s.held != "" && inService(s):
+		return step{act: actNone, provisioned: true, reason: reasonCreated, message: s.held, wait: pollDrift}
+	case s.fit == differs:
+		return step{act: actDelete, reason: reasonReplacing, message: "the spec, or what it refers to, has changed: the old instance is going", wait: pollSoon}
 	case inst.State == provider.StateStopped:
-		return step{actDelete, false, reasonReplacing, withDetail("the instance has stopped and is being replaced", inst.Message), pollSoon}
+		return step{act: actDelete, reason: reasonReplacing, message: withDetail("the instance has stopped and is being replaced", inst.Message), wait: pollSoon}
+	default:
+		return planKept(s)
+	}
+}
+
+// inService says that an instance runs, or ran when it was last seen.
+func inService(s situation) bool {
+	return s.inst.State == provider.StateRunning || s.inst.State == provider.StateProvisioning && s.seenRunning
+}
+
+// planKept is about an instance that stays.
+func planKept(s situation) step {
+	inst := s.inst
+	switch {
+	case inService(s) && s.blocked != trouble{}:
+		// What it was made of is there no longer; it is, and serves on.
+		return step{act: actNone, provisioned: true, reason: reasonCreated,
+			message: "the instance runs on, and cannot be replaced: " + s.blocked.message, wait: pollDrift, told: s.blocked.reason}
 	case inst.State == provider.StateRunning:
-		return step{actNone, true, reasonCreated, "the instance runs", pollDrift}
+		return step{act: actNone, provisioned: true, reason: reasonCreated, message: "the instance runs", wait: pollDrift}
 	case s.seenRunning:
 		// A restarting container is the health engine's business: it may be back
 		// before a probe has noticed.
-		return step{actNone, true, reasonCreated, withDetail("the instance is restarting", inst.Message), pollSoon}
+		return step{act: actNone, provisioned: true, reason: reasonCreated,
+			message: withDetail("the instance is restarting", inst.Message), wait: pollSoon, told: toldRestarting}
+	case inst.Message != "":
+		return step{act: actNone, reason: reasonProvisioning, message: withDetail(notRunning, inst.Message), wait: pollSoon, told: toldWaits}
 	default:
-		return step{actNone, false, reasonProvisioning, withDetail("the instance does not run yet", inst.Message), pollSoon}
+		return step{act: actNone, reason: reasonProvisioning, message: notRunning, wait: pollSoon}
 	}
+}
+
+// planForeign is about an instance of the Proxy's name that does not prove to
+// be ours.
+func planForeign(s situation) step {
+	if s.seenRunning && s.inst.State == provider.StateRunning {
+		// Known by its id, so still the one that was made: somebody has taken a
+		// label off. It serves on, but nothing proves any more that it may be deleted.
+		return step{act: actNone, provisioned: true, reason: reasonCreated,
+			message: "the instance runs, but has lost this hub's labels: put them back, or it will be neither replaced nor deleted",
+			wait:    pollDrift, told: toldLabelsLost}
+	}
+	// Adopting it could give one instance two owners, deleting it could hurt
+	// somebody else. Looked at again, in case it goes away.
+	return step{act: actNone, reason: reasonPermanentError,
+		message: "an instance of this name exists already and does not carry this hub's labels for this Proxy: remove it, or delete this Proxy", wait: pollDrift}
+}
+
+// planNewer leaves alone what a newer hub has made: it knows what it is.
+func planNewer(s situation) step {
+	const message = "a newer version of the hub has made the instance: it is left alone until that version runs again, or this Proxy is deleted"
+	if inService(s) {
+		return step{act: actNone, provisioned: true, reason: reasonCreated, message: message, wait: pollDrift, told: toldNewer}
+	}
+	return step{act: actNone, reason: reasonTransientError, message: withDetail(message, s.inst.Message), wait: pollDrift, told: toldNewer}
+}
+
+// planGoing waits for an instance whose deletion is under way.
+func planGoing(s situation, reason, message string) step {
+	inst := s.inst
+	going := step{act: actNone, reason: reason, message: message, wait: pollSoon}
+	if inst.GoneBy.IsZero() || s.now.Before(inst.GoneBy) {
+		return going
+	}
+	if s.force {
+		going.act = actForce
+	}
+	if s.now.After(inst.GoneBy.Add(overdue)) {
+		going.told = toldOverdue
+		going.message = withDetail("the instance should have been gone by "+inst.GoneBy.UTC().Format(time.RFC3339)+
+			"; if its node is dead, annotate this Proxy with crawl.proxyfleet.dev/force-delete-instance=true", inst.Message)
+	}
+	return going
 }
 
 // planDeletion asks the provider by name whatever the status says: an instance
 // may have been made just before a crash.
 func planDeletion(s situation) step {
+	const message = "the instance is going"
 	switch {
 	case s.inst == nil || s.inst.Owner != s.owner:
 		return step{act: actRelease}
+	case s.abandon:
+		return step{act: actAbandon}
 	case s.inst.State == provider.StateDeleting:
-		return step{actNone, false, reasonDeleting, "the instance is going", pollSoon}
+		return planGoing(s, reasonDeleting, message)
 	default:
-		return step{actDelete, false, reasonDeleting, "the instance is going", pollSoon}
+		return step{act: actDelete, reason: reasonDeleting, message: message, wait: pollSoon}
 	}
 }
 

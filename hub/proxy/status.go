@@ -35,11 +35,12 @@ func setProvisioned(p *v1alpha1.Proxy, ok bool, reason, message string) {
 // error's may differ in a port or a counter, which is no transition, and every
 // write would bring the Proxy back into the queue past its backoff. The log has
 // them all.
-func setTrouble(p *v1alpha1.Proxy, written *metav1.Condition, ok bool, reason, sentence string, err error) {
+func (s *pass) setTrouble(p *v1alpha1.Proxy, ok bool, reason, sentence string, err error) {
 	message := withDetail(sentence, err.Error())
-	if c := written; c != nil && (c.Status == metav1.ConditionTrue) == ok && c.Reason == reason && strings.HasPrefix(c.Message, sentence+":") {
+	if c := s.written; c != nil && (c.Status == metav1.ConditionTrue) == ok && c.Reason == reason && strings.HasPrefix(c.Message, sentence+":") {
 		message = c.Message
 	}
+	s.told = toldTrouble
 	setProvisioned(p, ok, reason, message)
 }
 
@@ -48,9 +49,9 @@ func provisioned(p *v1alpha1.Proxy) bool {
 }
 
 // setInstance stages what the status says about the instance; nil for none.
-// wantHash is that of the spec: only an instance that runs it is known to listen
-// on its port.
-func setInstance(p *v1alpha1.Proxy, inst *provider.Instance, wantHash string) {
+// Only one that is known to be what the spec asks for is known to listen on its
+// port.
+func setInstance(p *v1alpha1.Proxy, inst *provider.Instance, known bool) {
 	if inst == nil {
 		p.Status.ProviderID, p.Status.IP, p.Status.Endpoint = "", "", ""
 		return
@@ -64,7 +65,7 @@ func setInstance(p *v1alpha1.Proxy, inst *provider.Instance, wantHash string) {
 	if inst.IP != "" {
 		p.Status.IP = inst.IP
 	}
-	if inst.IP != "" && inst.SpecHash == wantHash {
+	if inst.IP != "" && known {
 		p.Status.Endpoint = net.JoinHostPort(inst.IP, strconv.Itoa(int(p.Spec.ListenPort())))
 	}
 }
@@ -86,6 +87,8 @@ func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 	case v.Health == fleet.Unhealthy:
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionFalse, v.Reason, v.Message)
 		p.Status.LatencyMillis = v.LatencyMillis()
+	case seen != nil && seen.NeedsCredentials && seen.Credentials == nil:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "the credentials are not known yet")
 	default:
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "no verdict yet")
 	}
@@ -93,6 +96,9 @@ func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 		// The wire has whole seconds; a finer time would differ from itself
 		// after the round trip and cause a write each pass.
 		p.Status.LastHealthCheckTime = &metav1.Time{Time: v.Time.Truncate(time.Second)}
+	}
+	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned); c == nil || c.Reason != v1alpha1.ReasonPermanentError {
+		p.Status.FailedInputs = ""
 	}
 	setReady(p)
 	p.Status.Phase = phase(p)

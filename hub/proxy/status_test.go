@@ -34,6 +34,8 @@ func TestPhases(t *testing.T) {
 	}{
 		{"asked for", false, "Provisioning", false, nil, v1alpha1.PhaseProvisioning, "Provisioning"},
 		{"provider failed", false, "TransientError", false, nil, v1alpha1.PhasePending, "TransientError"},
+		{"no room", false, "QuotaExceeded", false, nil, v1alpha1.PhasePending, "QuotaExceeded"},
+		{"cloud-init missing", false, "CloudInitError", false, nil, v1alpha1.PhasePending, "CloudInitError"},
 		{"will never work", false, "PermanentError", false, nil, v1alpha1.PhaseFailed, "PermanentError"},
 		{"being replaced", false, "Replacing", false, seenAs("i", healthy), v1alpha1.PhaseReplacing, "Replacing"},
 		{"runs, not in the fleet yet", true, "Created", false, nil, v1alpha1.PhaseProbing, "Probing"},
@@ -68,7 +70,7 @@ func TestStagingTwiceChangesNothing(t *testing.T) {
 	p := proxyObject()
 	v := fleet.Verdict{Health: fleet.Healthy, Reason: "ProbeSucceeded", Latency: 41 * time.Millisecond, Time: time.Now()}
 	stage := func() {
-		setInstance(p, &provider.Instance{ProviderID: "i", IP: "fd00::1", SpecHash: "now"}, "now")
+		setInstance(p, &provider.Instance{ProviderID: "i", IP: "fd00::1"}, true)
 		setProvisioned(p, true, "Created", "the instance runs")
 		seen := seenAs("i", v)
 		seen.Host, seen.Port = "fd00::1", 3128
@@ -87,10 +89,10 @@ func TestStagingTwiceChangesNothing(t *testing.T) {
 
 func TestAnOutgoingInstanceIsNotShownAtThePortOfTheNewSpec(t *testing.T) {
 	p := proxyObject()
-	inst := &provider.Instance{ProviderID: "one", IP: "10.0.0.1", SpecHash: "before"}
-	setInstance(p, inst, "before")
+	inst := &provider.Instance{ProviderID: "one", IP: "10.0.0.1"}
+	setInstance(p, inst, true)
 	p.Spec.Port = 8888
-	setInstance(p, inst, "now")
+	setInstance(p, inst, false)
 	if p.Status.Endpoint != "10.0.0.1:3128" {
 		t.Errorf("shown at %s, where nothing listens", p.Status.Endpoint)
 	}
@@ -98,7 +100,7 @@ func TestAnOutgoingInstanceIsNotShownAtThePortOfTheNewSpec(t *testing.T) {
 
 func TestAnInstanceAtANewAddressHasNoVerdictYet(t *testing.T) {
 	p := proxyObject()
-	setInstance(p, &provider.Instance{ProviderID: "i", IP: "10.0.0.2", SpecHash: "now"}, "now")
+	setInstance(p, &provider.Instance{ProviderID: "i", IP: "10.0.0.2"}, true)
 	setProvisioned(p, true, "Created", "the instance runs")
 	old := seenAs("i", fleet.Verdict{Health: fleet.Healthy, Reason: "ProbeSucceeded"})
 	old.Host, old.Port = "10.0.0.1", 3128
@@ -110,16 +112,16 @@ func TestAnInstanceAtANewAddressHasNoVerdictYet(t *testing.T) {
 
 func TestARestartingInstanceKeepsItsAddressAndAnotherOneDoesNotInheritIt(t *testing.T) {
 	p := proxyObject()
-	setInstance(p, &provider.Instance{ProviderID: "one", IP: "10.0.0.1", SpecHash: "now"}, "now")
-	setInstance(p, &provider.Instance{ProviderID: "one", SpecHash: "now"}, "now")
+	setInstance(p, &provider.Instance{ProviderID: "one", IP: "10.0.0.1"}, true)
+	setInstance(p, &provider.Instance{ProviderID: "one"}, true)
 	if p.Status.IP != "10.0.0.1" {
 		t.Errorf("the address was lost: %q", p.Status.IP)
 	}
-	setInstance(p, &provider.Instance{ProviderID: "two", SpecHash: "now"}, "now")
+	setInstance(p, &provider.Instance{ProviderID: "two"}, true)
 	if p.Status.IP != "" || p.Status.Endpoint != "" {
 		t.Errorf("the replacement has its predecessor's address %q", p.Status.Endpoint)
 	}
-	setInstance(p, nil, "now")
+	setInstance(p, nil, false)
 	if p.Status.ProviderID != "" {
 		t.Errorf("an instance that is gone is still named: %q", p.Status.ProviderID)
 	}
@@ -128,7 +130,9 @@ func TestARestartingInstanceKeepsItsAddressAndAnotherOneDoesNotInheritIt(t *test
 func TestAnExternalProxyWithoutAnEndpointIsToldSo(t *testing.T) {
 	p := proxyObject()
 	p.Spec.Mode = v1alpha1.ModeExternal // a CRD that is not ours may let it pass
-	(&pass{fleet: fleet.New()}).external(p)
+	if _, err := (&pass{fleet: fleet.New()}).external(p, wanted{}, nil); err != nil {
+		t.Fatal(err)
+	}
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
 	if c == nil || c.Reason != v1alpha1.ReasonPermanentError || p.Status.Phase != v1alpha1.PhaseFailed {
 		t.Errorf("phase %s, %+v", p.Status.Phase, c)

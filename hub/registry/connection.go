@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -9,18 +8,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,12 +34,9 @@ const (
 	dialTimeout    = 5 * time.Second
 	requestTimeout = 5 * time.Second
 	syncTimeout    = 30 * time.Second
-	// maxProxies is how many Proxies one spoke may have: several times what a
-	// fleet has, and some 100 MB.
-	maxProxies = 50_000
 	// One limiter per spoke, whatever the number of clients made from the
 	// config. The library's default of 5 a second is for command lines.
-	spokeQPS, spokeBurst = 50, 100
+	spokeQPS, spokeBurst = 200, 400
 )
 
 // connection is one working way to a spoke: synced informers and clients,
@@ -58,18 +54,23 @@ type connection struct {
 
 	// broken is set when an informer has lost its watch; suspect then tells the
 	// spoke, which looks at once.
-	broken     atomic.Bool
-	suspect    chan<- struct{}
-	listing    atomic.Pointer[listing] // while the first list is under way
-	maxProxies int
+	broken  atomic.Bool
+	suspect chan<- struct{}
 
 	// severed is set when no request may go out any more, stranger while another
 	// cluster answers. permit is that of the spoke, once the connection is taken.
 	severed, stranger atomic.Bool
 	permit            atomic.Pointer[permit]
 
-	mu      sync.Mutex
-	trouble error // of the list or watch that failed last
+	standing atomic.Pointer[standing] // what the controllers know it as; nil: nothing yet
+	tallies  map[*kind]*tally
+	// broadcaster takes the Events that are written through the connection, from
+	// the first one on.
+	broadcaster func() (events.EventBroadcaster, error)
+
+	mu        sync.Mutex
+	informers []*informer // one for each kind and namespace
+	trouble   error       // of the list or watch that failed last
 }
 
 // isSevered says that nothing may go out.
@@ -78,8 +79,8 @@ func (c *connection) isSevered() bool {
 	return c.severed.Load() || permit != nil && permit.revoked.Load()
 }
 
-// close ends the informers that live on the connection. Passes that use it may
-// finish.
+// close ends what lives on the connection: the informers, and Events that are
+// not written yet. Passes that use it may finish.
 func (c *connection) close() {
 	c.cancel()
 	utilnet.CloseIdleConnectionsFor(c.http.Transport)
@@ -123,8 +124,12 @@ func connect(ctx, attempt context.Context, cred *credential, o Options, log logr
 
 // dial builds the clients. Nothing has been sent when it returns.
 func dial(ctx context.Context, cred *credential, o Options, log logr.Logger, suspect chan<- struct{}) (*connection, error) {
-	conn := &connection{cred: cred, log: log, suspect: suspect, maxProxies: cmp.Or(o.maxProxies, maxProxies)}
+	conn := &connection{cred: cred, log: log, suspect: suspect, tallies: map[*kind]*tally{}}
+	for _, k := range kinds {
+		conn.tallies[k] = newTally(k, o.mostOf(k))
+	}
 	conn.ctx, conn.cancel = context.WithCancel(ctx)
+	conn.broadcaster = sync.OnceValues(conn.broadcast)
 	cfg := rest.CopyConfig(cred.config)
 	cfg.UserAgent = "proxy-operator"
 	cfg.QPS, cfg.Burst = spokeQPS, spokeBurst
@@ -157,7 +162,12 @@ func (c *connection) start(attempt context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("build the connection: %w", err)
 	}
-	c.cluster = &identified{Cluster: cl, uid: c.identity.clusterUID}
+	c.cluster = &identified{Cluster: cl, conn: c}
+	for _, k := range kinds {
+		if _, err := cl.GetCache().GetInformer(attempt, k.object, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("build the connection: %w", err)
+		}
+	}
 	go func() {
 		if err := cl.Start(c.ctx); err != nil {
 			c.log.Error(err, "Spoke's informers ended")
@@ -166,14 +176,15 @@ func (c *connection) start(attempt context.Context, o Options) error {
 	}()
 	ctx, cancel := context.WithTimeout(attempt, syncTimeout)
 	defer cancel()
-	c.listing.Store(&listing{cancel: cancel, seen: map[client.ObjectKey]bool{}})
-	defer c.listing.Store(nil)
-	for _, kind := range informed() {
-		if _, err = cl.GetCache().GetInformer(ctx, kind); err != nil {
-			break
+	defer context.AfterFunc(c.ctx, cancel)() // what is listed may be too much
+	for _, i := range c.started() {
+		select {
+		case <-i.over:
+		case <-ctx.Done():
 		}
 	}
-	if err == nil && cl.GetCache().WaitForCacheSync(ctx) {
+	unlisted := c.unlisted()
+	if unlisted == "" && c.ctx.Err() == nil {
 		c.broken.Store(false) // whatever it took to get there
 		return nil
 	}
@@ -184,16 +195,33 @@ func (c *connection) start(attempt context.Context, o Options) error {
 		return trouble
 	}
 	return &preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf(
-		"the first list of Proxies did not end within %s: the server or a tunnel before it may hold back watches", syncTimeout)}
+		"the first list of %s did not end within %s: the server or a tunnel before it may hold back watches", unlisted, syncTimeout)}
 }
 
-// newCluster caches the informed kinds and nothing else.
+// unlisted names the kinds whose first list is not complete.
+func (c *connection) unlisted() string {
+	var names []string
+	for _, i := range c.started() {
+		if !i.HasSynced() && !slices.Contains(names, i.kind.plural) {
+			names = append(names, i.kind.plural)
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
+func (c *connection) started() []*informer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.informers)
+}
+
+// newCluster caches the kinds of which there are informers and nothing else.
 func (c *connection) newCluster(o Options) (cluster.Cluster, error) {
 	options := cache.Options{
-		DefaultTransform:            c.take,
-		DefaultWatchErrorHandler:    func(_ context.Context, _ *toolscache.Reflector, err error) { c.watchFailed(err) },
+		DefaultTransform:            cache.TransformStripManagedFields(),
+		ByObject:                    o.held(),
 		ReaderFailOnMissingInformer: true,
-		NewInformer:                 newInformer,
+		NewInformer:                 c.newInformer,
 	}
 	if len(c.cred.namespaces) > 0 {
 		options.DefaultNamespaces = map[string]cache.Config{}
@@ -210,50 +238,25 @@ func (c *connection) newCluster(o Options) (cluster.Cluster, error) {
 	})
 }
 
-// listing counts what the first list brings. The library may hand the same
-// object over twice.
-type listing struct {
-	cancel context.CancelFunc
-	mu     sync.Mutex
-	seen   map[client.ObjectKey]bool
-}
-
-func (l *listing) count(o client.Object) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.seen[client.ObjectKeyFromObject(o)] = true
-	return len(l.seen)
-}
-
-// take sees every object before it is cached.
-func (c *connection) take(object any) (any, error) {
-	l := c.listing.Load()
-	if o, ok := object.(client.Object); ok && l != nil && l.count(o) > c.maxProxies {
-		c.tooMany()
-		l.cancel()
-	}
-	return strip(object)
-}
-
-var strip = cache.TransformStripManagedFields()
-
-// tooMany ends the connection: what one spoke holds must not be all that the hub
-// can hold.
-func (c *connection) tooMany() {
-	c.watchFailed(&preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf("the cluster lists more than %d Proxies, which is more than this hub takes of one", c.maxProxies)})
+// tooMany ends the connection, and says why.
+func (c *connection) tooMany(t *tally) error {
+	err := &preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf(
+		"the cluster lists more than %d %s, which is more than this hub takes of one%s", t.most, t.kind.plural, t.kind.advice)}
+	c.watchFailed(t.kind, err)
 	c.cancel()
+	return err
 }
 
-// watchFailed hears of every list and watch that failed. That a watch ends, or
-// is too old to be resumed, is ordinary.
-func (c *connection) watchFailed(err error) {
+// watchFailed hears of every list and watch that failed, of whatever kind. That
+// a watch ends, or is too old to be resumed, is ordinary.
+func (c *connection) watchFailed(k *kind, err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || c.ctx.Err() != nil {
 		return
 	}
 	reason, message := explain(err)
-	c.log.V(1).Info("Watch failed", "reason", reason, "message", message)
+	c.log.V(1).Info("Watch failed", "resource", k.resource, "reason", reason, "message", message)
 	c.mu.Lock()
-	c.trouble = asked("list and watch "+proxiesResource, err)
+	c.trouble = asked("list and watch "+k.resource, err)
 	c.mu.Unlock()
 	c.broken.Store(true)
 	poke(c.suspect)
@@ -266,27 +269,14 @@ func (c *connection) lastTrouble() error {
 	return c.trouble
 }
 
-// informer returns the informer of one of the informed kinds, which is synced.
-func (c *connection) informer(kind client.Object) (cache.Informer, error) {
-	if !isInformed(kind) {
-		return nil, fmt.Errorf("a connection to a spoke has no informer for %T", kind)
+// informer returns the informer for objects such as this one, which is synced.
+func (c *connection) informer(object client.Object) (cache.Informer, error) {
+	if kindOf(object) == nil {
+		return nil, fmt.Errorf("a connection to a spoke has no informer for %T %s", object, object.GetObjectKind().GroupVersionKind())
 	}
-	informer, err := c.cluster.GetCache().GetInformer(c.ctx, kind, cache.BlockUntilSynced(false))
+	informer, err := c.cluster.GetCache().GetInformer(c.ctx, object, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("find the informer of a spoke: %w", err)
 	}
 	return informer, nil
-}
-
-var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
-
-// mapper knows the few kinds that the hub uses in a spoke. Discovery would ask
-// every spoke for all it has, at a moment when it may not answer.
-func mapper() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper(nil)
-	m.Add(v1alpha1.GroupVersion.WithKind("Proxy"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
-	m.Add(crdKind, meta.RESTScopeRoot)
-	return m
 }

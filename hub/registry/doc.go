@@ -9,8 +9,12 @@
 // connection (connection.go) is preflighted with timeouts (preflight.go,
 // rights.go), and its informers are synced, before any controller is engaged;
 // multicluster-runtime waits for them without a limit while it holds a lock that
-// all spokes share. Controllers are engaged once, with a cluster behind which the
-// connections are exchanged (standing.go).
+// all spokes share. They hold Proxies, and the bare metadata of this hub's pods
+// and of Secrets (kinds.go), no more of each than a spoke may have (tally.go).
+// Controllers are engaged once, with a cluster behind which the connections are
+// exchanged (standing.go), and miss nothing that happens meanwhile (listener.go).
+// The Events that they write go through the connection, too, and hold nobody up
+// (events.go).
 //
 // What an event makes of a spoke's state, which cluster it may be, and whose a
 // cluster is are decided by plain functions (state.go, claims.go); duplicates.go
@@ -23,6 +27,6 @@
 // Losing a connection takes nothing out of the fleet: only removing the Secret
 // does, and that touches nothing in the spoke.
 //
-// The package trades memory for isolation: a goroutine, a client and an
-// informer per spoke, instead of a shared pool that one slow spoke could fill.
+// The package trades memory for isolation: a goroutine, a client and informers
+// per spoke, instead of a shared pool that one slow spoke could fill.
 package registry

@@ -40,9 +40,9 @@ func explain(err error) (reason, message string) {
 // is not quoted: it may be anything.
 func explainRequest(err error) (reason, message string) {
 	var step *stepError
-	what := "the request"
+	what, asked := "the request", ""
 	if errors.As(err, &step) {
-		what = step.what
+		what, asked = step.what, "; asked to "+step.what
 	}
 	var transport *transportError
 	var status apierrors.APIStatus
@@ -54,7 +54,7 @@ func explainRequest(err error) (reason, message string) {
 		if apierrors.IsForbidden(err) {
 			reason = v1alpha1.ReasonForbidden
 		}
-		return reason, status.Status().Message
+		return reason, status.Status().Message + asked
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonForbidden, fmt.Sprintf("the API server refuses with 403 to %s: grant it, as config/rbac/spoke does", what)
 	case errors.As(err, &status):
@@ -63,17 +63,17 @@ func explainRequest(err error) (reason, message string) {
 	case errors.Is(err, errRedirect):
 		return v1alpha1.ReasonUnreachable, errRedirect.Error()
 	case errors.Is(err, errTooLong):
-		return v1alpha1.ReasonUnreachable, errTooLong.Error()
+		return v1alpha1.ReasonUnreachable, errTooLong.Error() + asked
 	case errors.Is(err, errSevered):
 		return v1alpha1.ReasonUnreachable, errSevered.Error()
 	case errors.As(err, &transport):
 		return v1alpha1.ReasonUnreachable, transport.words
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return v1alpha1.ReasonUnreachable, noSense
+		return v1alpha1.ReasonUnreachable, noSense + asked
 	case errors.Is(err, context.DeadlineExceeded):
 		return v1alpha1.ReasonUnreachable, inTime
 	default:
-		return v1alpha1.ReasonUnreachable, errNotKubernetes.message
+		return v1alpha1.ReasonUnreachable, errNotKubernetes.message + asked
 	}
 }
 

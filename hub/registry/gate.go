@@ -67,7 +67,7 @@ func (g *gate) shut(f func()) {
 // shows what conn's informer has listed: additions and changes first, then the
 // removal of what is not there any more. No Proxy is missing in between.
 func (g *gate) feed(conn *connection, spoke string, o Options) error {
-	informer, err := conn.informer(&v1alpha1.Proxy{})
+	informer, err := conn.informer(proxyKind.object)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,9 @@ func (g *gate) feed(conn *connection, spoke string, o Options) error {
 	if err != nil {
 		return fmt.Errorf("feed the fleet: %w", err)
 	}
-	if !toolscache.WaitForCacheSync(conn.ctx.Done(), registration.HasSynced) {
+	select {
+	case <-registration.HasSyncedChecker().Done():
+	case <-conn.ctx.Done():
 		return cmp.Or(conn.lastTrouble(), conn.ctx.Err())
 	}
 	g.pass(conn, func() {
@@ -130,9 +132,6 @@ func (f *feeder) upsert(object any) {
 		}
 		if f.foreign.set(seen.Key, mark) {
 			f.tell()
-		}
-		if len(f.seen)+len(f.foreign.byKey) > f.conn.maxProxies {
-			f.conn.tooMany()
 		}
 	})
 }

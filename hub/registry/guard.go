@@ -18,8 +18,8 @@ import (
 const (
 	// maxRefusal bounds what is read of an answer that refuses a request.
 	maxRefusal = 64 << 10
-	// maxPreflight bounds every answer of a preflight or contact: a version, two
-	// objects' metadata, one Proxy.
+	// maxPreflight bounds every answer of a preflight or contact: a version, the
+	// metadata of one object or another, one Proxy.
 	maxPreflight = 2 << 20
 	// maxRetryAfter, in seconds, is the longest that a server may have us wait.
 	maxRetryAfter = 10

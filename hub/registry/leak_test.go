@@ -98,6 +98,11 @@ type lockedBuffer struct {
 }
 
 func (l *lockedBuffer) add(s string) { l.mu.Lock(); defer l.mu.Unlock(); l.b.WriteString(s + "\n") }
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
 func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,7 +33,7 @@ var errNotKubernetes = &preflightError{v1alpha1.ReasonUnreachable, "the server d
 var errAttempt = &preflightError{v1alpha1.ReasonUnreachable, fmt.Sprintf("the checks of the cluster did not end within %s", attemptTimeout)}
 
 // preflight finds out, in bounded requests, whether this cluster can be worked
-// with, and which it is: reachable, every right, identity, CRD, one list.
+// with, and which it is: reachable, every right, identity, CRD, a list of each kind.
 func (c *connection) preflight(ctx context.Context) (identity, error) {
 	var id identity
 	var err error
@@ -55,8 +55,10 @@ func (c *connection) preflight(ctx context.Context) (identity, error) {
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range namespaces {
-		if err := c.listOne(ctx, namespace); err != nil {
-			return id, err
+		for _, k := range kinds {
+			if err := c.listOne(ctx, k, namespace); err != nil {
+				return id, err
+			}
 		}
 	}
 	return id, nil
@@ -156,14 +158,16 @@ func (c *connection) checkCRD(ctx context.Context) error {
 	return nil
 }
 
-func (c *connection) listOne(ctx context.Context, namespace string) error {
+// listOne lists one object, whichever: looking for one that is selected could
+// take an API server through all of them.
+func (c *connection) listOne(ctx context.Context, k *kind, namespace string) error {
 	ctx, cancel := short(ctx)
 	defer cancel()
-	what := "list " + proxiesResource
+	what := "list " + k.resource
 	if namespace != metav1.NamespaceAll {
 		what += " in namespace " + namespace
 	}
-	return asked(what, c.direct.List(ctx, &v1alpha1.ProxyList{}, client.InNamespace(namespace), client.Limit(1)))
+	return asked(what, c.direct.List(ctx, k.emptyList(), client.InNamespace(namespace), client.Limit(1)))
 }
 
 func (c *connection) get(ctx context.Context, name string, into client.Object) error {

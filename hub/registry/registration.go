@@ -76,7 +76,7 @@ func vet(name string, r registration, allowed kubeconfig.Options) (*credential, 
 	return &credential{config: config, hash: hashOf(r.kubeconfig), key: r.key(), namespaces: namespaces}, nil
 }
 
-// maxNamespaces bounds the annotation: each costs a watch, and reviews.
+// maxNamespaces bounds the annotation: each costs a watch of every kind, and reviews.
 const maxNamespaces = 100
 
 // splitNamespaces reads the annotation; nil says that there is none.

@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -55,7 +57,7 @@ type Options struct {
 	Scheme *runtime.Scheme
 	Log    logr.Logger
 
-	maxProxies int // of one spoke; 0: the constant
+	most map[*kind]int // of one spoke; 0: the kind's own
 }
 
 // Registry holds the registered spokes. It implements multicluster.Provider
@@ -109,13 +111,27 @@ func ClusterUID(cl cluster.Cluster) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	return known.uid, true
+	return known.conn.identity.clusterUID, true
 }
 
 // identified is a cluster that knows which it is.
 type identified struct {
 	cluster.Cluster
-	uid string
+	conn *connection
+}
+
+// GetEventRecorder implements cluster.Cluster. A pass that holds the cluster may
+// outlive the connection, and what it has to say then goes through the next one.
+func (i *identified) GetEventRecorder(name string) events.EventRecorder {
+	if s := i.conn.standing.Load(); s != nil {
+		return s.GetEventRecorder(name)
+	}
+	return &recorder{name, func() *connection { return i.conn }}
+}
+
+// GetEventRecorderFor implements cluster.Cluster.
+func (i *identified) GetEventRecorderFor(name string) record.EventRecorder {
+	return formerRecorder{i.GetEventRecorder(name)}
 }
 
 // IndexField implements multicluster.Provider. Nothing here reads by index, and

@@ -38,6 +38,8 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 	noPods.Deny("create", "pods")
 	noPods.Deny("patch", "proxies/status")
 	muteWatches.MuteWatches(true)
+	muteSecrets := standIn.Cluster("mute-secrets")
+	muteSecrets.AnswerWatches(apiserver.SecretsPath, apiserver.Answer{Hang: true})
 	// Gateways that refuse a request like to show it.
 	echo := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "blocked: "+r.Header.Get("Authorization"), http.StatusForbidden)
@@ -87,8 +89,11 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 		{"nobody", with("nobody", apiserver.KubeSystemPath, apiserver.Answer{Body: `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"}`}), v1alpha1.ReasonUnreachable, "does not answer as a Kubernetes API server"},
 		{"parrot", with("parrot", apiserver.KubeSystemPath, apiserver.Answer{Body: `{"you-are":"` + theToken + `"}`}), v1alpha1.ReasonUnreachable, "does not answer as a Kubernetes API server"},
 		{"no-list", with("no-list", apiserver.ProxiesPath, apiserver.Status(403, "Forbidden", "proxies is forbidden: cannot list")), v1alpha1.ReasonForbidden, "list proxies.crawl.proxyfleet.dev"},
+		{"no-list-of-pods", with("no-list-of-pods", apiserver.PodsPath, apiserver.Status(403, "Forbidden", "pods is forbidden")), v1alpha1.ReasonForbidden, "list pods"},
+		{"no-list-of-secrets", with("no-list-of-secrets", apiserver.SecretsPath, apiserver.Status(403, "Forbidden", "secrets is forbidden")), v1alpha1.ReasonForbidden, "list secrets"},
 		// Some tunnels hold back the bookmark that the informer waits for.
 		{"mute-watches", muteWatches.Kubeconfig(theToken), v1alpha1.ReasonUnreachable, "hold back watches"},
+		{"mute-secrets", muteSecrets.Kubeconfig(theToken), v1alpha1.ReasonUnreachable, "first list of Secrets did not end"},
 		{"echo", kubeconfigOf(t, echo, true), v1alpha1.ReasonForbidden, "not said as a Kubernetes API server would"},
 		{"traitor", with("traitor", apiserver.VersionPath, apiserver.Status(403, "Forbidden", "you are the-token")), v1alpha1.ReasonForbidden, "not said as"},
 		{"redirect", kubeconfigOf(t, redirect, true), v1alpha1.ReasonUnreachable, "redirect"},
@@ -125,7 +130,7 @@ func TestEachFaultHasItsOwnReasonOrMessageAndDelaysNoGoodSpoke(t *testing.T) {
 	if led.Load() != 0 {
 		t.Errorf("a redirect was followed %d times", led.Load())
 	}
-	if counts := r.Reasons(); counts[v1alpha1.ReasonConnected] != 1 || counts[v1alpha1.ReasonUnreachable] != 11 {
+	if counts := r.Reasons(); counts[v1alpha1.ReasonConnected] != 1 || counts[v1alpha1.ReasonUnreachable] != 12 {
 		t.Errorf("counted %v", counts)
 	}
 }

@@ -246,10 +246,12 @@ func (s *spoke) engage(ctx context.Context, next *connection) error {
 	var err error
 	if s.standing == nil {
 		s.standing = &standing{conn: next}
+		next.standing.Store(s.standing)
 		var engagement context.Context
 		engagement, s.disengage = context.WithCancel(ctx)
 		err = s.registry.aware.Engage(engagement, multicluster.ClusterName(s.name), s.standing)
 	} else {
+		next.standing.Store(s.standing)
 		err = s.standing.swap(next)
 	}
 	if err == nil {

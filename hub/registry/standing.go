@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -20,8 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
-
-	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
 
 // standing is a spoke as the controllers know it: engaged once, whatever
@@ -29,20 +26,9 @@ import (
 // next connection, so a rotation needs no second engagement, of which
 // multicluster-runtime keeps a goroutine for the life of the process.
 type standing struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // held by nobody who waits for a listener
 	conn      *connection
 	listeners []*listener
-}
-
-// listener is a handler and where it is registered now.
-type listener struct {
-	kind    client.Object
-	handler toolscache.ResourceEventHandler
-	options toolscache.HandlerOptions
-
-	mu       sync.Mutex
-	informer cache.Informer
-	handle   toolscache.ResourceEventHandlerRegistration
 }
 
 var (
@@ -61,51 +47,14 @@ func (s *standing) current() *connection {
 // listed, and no more of the connection before it.
 func (s *standing) swap(next *connection) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.conn = next
+	listeners := slices.Clone(s.listeners)
+	s.mu.Unlock()
 	var failed []error
-	for _, l := range s.listeners {
-		failed = append(failed, l.listen(next))
+	for _, l := range listeners {
+		failed = append(failed, l.listen(s))
 	}
 	return errors.Join(failed...)
-}
-
-// listen registers with conn, and then takes the registration before it back.
-func (l *listener) listen(conn *connection) error {
-	informer, err := conn.informer(l.kind)
-	if err != nil {
-		return err
-	}
-	handle, err := informer.AddEventHandlerWithOptions(l.handler, l.options)
-	if err != nil {
-		return fmt.Errorf("listen to the spoke: %w", err)
-	}
-	l.mu.Lock()
-	oldInformer, oldHandle := l.informer, l.handle
-	l.informer, l.handle = informer, handle
-	l.mu.Unlock()
-	if oldInformer != nil {
-		_ = oldInformer.RemoveEventHandler(oldHandle) // it is about to be stopped anyway
-	}
-	return nil
-}
-
-func (l *listener) present() (cache.Informer, toolscache.ResourceEventHandlerRegistration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.informer, l.handle
-}
-
-// HasSynced implements ResourceEventHandlerRegistration.
-func (l *listener) HasSynced() bool {
-	_, handle := l.present()
-	return handle.HasSynced()
-}
-
-// HasSyncedChecker implements ResourceEventHandlerRegistration.
-func (l *listener) HasSyncedChecker() toolscache.DoneChecker {
-	_, handle := l.present()
-	return handle.HasSyncedChecker()
 }
 
 // GetCache implements cluster.Cluster.
@@ -124,11 +73,16 @@ func (s *standing) GetFieldIndexer() client.FieldIndexer {
 }
 func (s *standing) GetRESTMapper() meta.RESTMapper { return s.current().cluster.GetRESTMapper() }
 func (s *standing) GetAPIReader() client.Reader    { return s.current().cluster.GetAPIReader() }
+
+// GetEventRecorder implements cluster.Cluster. The recorder may be kept: each
+// Event goes through the connection of its moment.
 func (s *standing) GetEventRecorder(name string) events.EventRecorder {
-	return s.current().cluster.GetEventRecorder(name)
+	return &recorder{name, s.current}
 }
+
+// GetEventRecorderFor implements cluster.Cluster.
 func (s *standing) GetEventRecorderFor(name string) record.EventRecorder {
-	return s.current().cluster.GetEventRecorderFor(name) //nolint:staticcheck // the interface has it
+	return formerRecorder{s.GetEventRecorder(name)}
 }
 
 // Start implements cluster.Cluster. A connection starts itself.
@@ -142,8 +96,8 @@ type standingCache struct {
 	standing *standing
 }
 
-func (c *standingCache) GetInformer(_ context.Context, kind client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
-	informer := &standingInformer{standing: c.standing, kind: kind}
+func (c *standingCache) GetInformer(_ context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	informer := &standingInformer{standing: c.standing, object: object}
 	_, err := informer.present()
 	return informer, err
 }
@@ -156,11 +110,11 @@ func (c *standingCache) GetInformerForKind(_ context.Context, kind schema.GroupV
 // none, whose cache would live as long.
 type standingInformer struct {
 	standing *standing
-	kind     client.Object
+	object   client.Object
 }
 
 func (i *standingInformer) present() (cache.Informer, error) {
-	return i.standing.current().informer(i.kind)
+	return i.standing.current().informer(i.object)
 }
 
 func (i *standingInformer) AddIndexers(toolscache.Indexers) error {
@@ -199,34 +153,28 @@ func (i *standingInformer) AddEventHandlerWithResyncPeriod(handler toolscache.Re
 
 func (i *standingInformer) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, options toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	s := i.standing
+	l := &listener{object: i.object, handler: handler, options: options, told: map[client.ObjectKey]any{}}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := &listener{kind: i.kind, handler: handler, options: options}
-	if err := l.listen(s.conn); err != nil {
+	s.listeners = append(s.listeners, l) // first, or a swap could miss it
+	s.mu.Unlock()
+	if err := l.listen(s); err != nil {
+		s.remove(l)
 		return nil, err
 	}
-	s.listeners = append(s.listeners, l)
 	return l, nil
 }
 
 func (i *standingInformer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegistration) error {
-	s := i.standing
-	s.mu.Lock()
-	s.listeners = slices.DeleteFunc(s.listeners, func(l *listener) bool { return l == handle })
-	s.mu.Unlock()
 	l, ours := handle.(*listener)
 	if !ours {
 		return fmt.Errorf("the handle is not one of this informer")
 	}
-	informer, inner := l.present()
-	return informer.RemoveEventHandler(inner)
+	i.standing.remove(l)
+	return l.leave()
 }
 
-// informed are the kinds whose informers a connection syncs before it is used.
-// A controller that asks for another would wait for it with the library's lock
-// held, and with it every spoke; so it is refused.
-func informed() []client.Object { return []client.Object{&v1alpha1.Proxy{}} }
-
-func isInformed(kind client.Object) bool {
-	return slices.ContainsFunc(informed(), func(o client.Object) bool { return reflect.TypeOf(o) == reflect.TypeOf(kind) })
+func (s *standing) remove(l *listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = slices.DeleteFunc(s.listeners, func(known *listener) bool { return known == l })
 }

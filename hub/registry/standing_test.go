@@ -16,7 +16,7 @@ import (
 
 func TestWhatControllersListenToOutlivesConnections(t *testing.T) {
 	c := apiserver.Start(t).Cluster("c")
-	r, e, s := connected(t, c)
+	_, e, s := connected(t, c)
 	ctx, cl := e.last()
 	informer, err := cl.GetCache().GetInformer(ctx, &v1alpha1.Proxy{})
 	if err != nil {
@@ -38,9 +38,7 @@ func TestWhatControllersListenToOutlivesConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 5 {
-		put(r, "spoke", c.Kubeconfig(fmt.Sprintf("token-%d", i)))
-		hash := s.State().Hash
-		until(t, s, "rotated", func(st State) bool { return s.serving().hash == hash && st.CredentialReason == "" })
+		rotate(t, s, c.Kubeconfig(fmt.Sprintf("token-%d", i)))
 		before := heard.Load()
 		c.Put(proxyNamed(fmt.Sprintf("p-%d", i)))
 		eventually(t, "the new Proxy is heard of", func() bool { return heard.Load() > before }, func() any { return heard.Load() })
@@ -57,7 +55,7 @@ func TestWhatControllersListenToOutlivesConnections(t *testing.T) {
 	if _, err := cl.GetCache().GetInformer(ctx, &corev1.Pod{}); err == nil {
 		t.Error("an informer that is not synced beforehand was handed out: it would hold all spokes up")
 	}
-	eventually(t, "one watch is left", func() bool { return c.Watches() == 1 }, func() any { return c.Watches() })
+	eventually(t, "one watch of each kind is left", func() bool { return c.Watches() == len(kinds) }, func() any { return c.Watches() })
 }
 
 func (s *spoke) serving() *credential {
@@ -69,10 +67,17 @@ func (s *spoke) serving() *credential {
 	return s.serves
 }
 
+// rotate gives the spoke's Secret another kubeconfig and waits until that serves.
+func rotate(t *testing.T, s *spoke, kubeconfig []byte) {
+	t.Helper()
+	put(s.registry, s.name, kubeconfig)
+	until(t, s, "rotated", func(st State) bool { return s.serving().hash == hashOf(kubeconfig) && st.CredentialReason == "" })
+}
+
 func TestACacheIsLetGoWithItsConnection(t *testing.T) {
 	c := apiserver.Start(t).Cluster("c")
 	c.Put(proxyNamed("a"))
-	r, e, s := connected(t, c)
+	_, e, s := connected(t, c)
 	ctx, cl := e.last()
 	informer, err := cl.GetCache().GetInformer(ctx, &v1alpha1.Proxy{}) // as a controller keeps it
 	if err != nil {
@@ -82,8 +87,7 @@ func TestACacheIsLetGoWithItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := weak.Make(s.connected())
-	put(r, "spoke", c.Kubeconfig("another-token"))
-	until(t, s, "rotated", func(State) bool { return s.serving().hash == s.State().Hash })
+	rotate(t, s, c.Kubeconfig("another-token"))
 	eventually(t, "let go", func() bool { runtime.GC(); return first.Value() == nil }, func() any { return nil })
 	if !informer.HasSynced() || informer.IsStopped() {
 		t.Error("what the controller keeps does not speak of the present connection")

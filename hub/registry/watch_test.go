@@ -1,11 +1,13 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -53,7 +55,7 @@ func TestWhatGoesWrongWithAConnectedSpokeIsFoundAndComesBackByItself(t *testing.
 		begin, end   func()
 	}{
 		{v1alpha1.ReasonForbidden, "create pods", func() { c.Deny("create", "pods") }, func() { c.Allow("create", "pods") }},
-		{v1alpha1.ReasonCRDOutdated, "schema version 0", func() { c.SetCRD("0", true) }, func() { c.SetCRD("1", true) }},
+		{v1alpha1.ReasonCRDOutdated, "schema version 0", func() { c.SetCRD("0", true) }, func() { c.SetCRD(strconv.Itoa(v1alpha1.SchemaVersion), true) }},
 		{v1alpha1.ReasonCRDMissing, "config/crd", func() { c.Answer(apiserver.CRDPath, apiserver.Status(404, "NotFound", "x")) },
 			func() { c.Answer(apiserver.CRDPath, apiserver.Answer{}) }},
 		{v1alpha1.ReasonUnauthorized, "credential", func() { c.Answer(apiserver.KubeSystemPath, apiserver.Status(401, "Unauthorized", "x")) },
@@ -94,7 +96,7 @@ func TestAWatchThatIsCutIsTakenUpAgainWithoutARenewal(t *testing.T) {
 	r, _, s := connected(t, c)
 	first := s.connected()
 	for i := range 3 { // as a load balancer does with what is idle
-		eventually(t, "watched", func() bool { return c.Watches() == 1 }, func() any { return c.Watches() })
+		eventually(t, "watched", func() bool { return c.Watches() == len(kinds) }, func() any { return c.Watches() })
 		c.CutWatches()
 		name := fmt.Sprint("p-", i)
 		c.Put(proxyNamed(name))
@@ -113,8 +115,7 @@ func TestNothingGoesToASpokeThatIsDeregistered(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := r.spokes["spoke"]
-	put(r, "spoke", c.Kubeconfig("another-token")) // the pass is on the connection before
-	until(t, s, "rotated", func(State) bool { return s.serving().hash == s.State().Hash })
+	rotate(t, s, c.Kubeconfig("another-token")) // the pass is on the connection before
 	r.deregister("spoke")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "crawl", Name: "late"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
 	if err := cl.GetClient().Create(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "not registered any more") {
@@ -132,34 +133,62 @@ func anybody(string) error { return nil }
 func TestFailedAttemptsLeaveNothingBehind(t *testing.T) {
 	c := apiserver.Start(t).Cluster("c")
 	o := options(t)
-	cred, err := vet("c", registration{kubeconfig: c.Kubeconfig(theToken)}, o.Allowed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	attempt := func(times int) {
-		for range times {
-			c.Deny("create", "pods")
-			if _, err := connect(t.Context(), t.Context(), cred, o, o.Log, nil, anybody); err == nil {
-				t.Fatal("connected without the rights")
-			}
-			c.Allow("create", "pods")
-			conn, err := connect(t.Context(), t.Context(), cred, o, o.Log, nil, anybody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			conn.close()
+	namespaces := "crawl,other"
+	var creds [2]*credential
+	for i := range creds {
+		reg := registration{kubeconfig: c.Kubeconfig(theToken)}
+		if i == 1 {
+			reg.namespaces = &namespaces
+		}
+		var err error
+		if creds[i], err = vet("c", reg, o.Allowed); err != nil {
+			t.Fatal(err)
 		}
 	}
-	attempt(3)
+	attempt := func(i int) {
+		cred := creds[i%2]
+		c.Deny("create", "pods")
+		if _, err := connect(t.Context(), t.Context(), cred, o, o.Log, nil, anybody); err == nil {
+			t.Fatal("connected without the rights")
+		}
+		c.Allow("create", "pods")
+		c.MuteWatches(true)
+		given, cancel := context.WithCancel(t.Context())
+		go func() {
+			defer cancel()
+			for c.Watches() == 0 && given.Err() == nil {
+				runtime.Gosched()
+			}
+		}()
+		if _, err := connect(t.Context(), given, cred, o, o.Log, nil, anybody); err == nil {
+			t.Fatal("connected without a list")
+		}
+		cancel()
+		c.MuteWatches(false)
+		conn, err := connect(t.Context(), t.Context(), cred, o, o.Log, nil, anybody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 20 { // that nobody reads all of
+			c.PutSecret(secretNamed(fmt.Sprint("s-", n), ""))
+		}
+		conn.close()
+		eventually(t, "nothing is watched", func() bool { return c.Watches() == 0 }, func() any { return c.Watches() })
+	}
+	for i := range 4 {
+		attempt(i)
+	}
 	before := 0
 	eventually(t, "quiet", func() bool {
 		n := runtime.NumGoroutine()
 		quiet := n == before
 		before = n
-		return quiet && c.Watches() == 0
+		return quiet
 	}, func() any { return before })
-	attempt(50)
-	eventually(t, "as before", func() bool { return c.Watches() == 0 && runtime.NumGoroutine() <= before+5 },
+	for i := range 14 {
+		attempt(i)
+	}
+	eventually(t, "as before", func() bool { return runtime.NumGoroutine() <= before+5 },
 		func() any { return fmt.Sprintf("%d goroutines, %d before", runtime.NumGoroutine(), before) })
 }
 
@@ -223,36 +252,10 @@ func TestWhatAServerCallsItselfIsNotTakenForAnything(t *testing.T) {
 	}
 }
 
-func TestASpokeWithTooManyProxiesIsToldSo(t *testing.T) {
-	c := apiserver.Start(t).Cluster("c")
-	for i := range 10 {
-		c.Put(proxyNamed(fmt.Sprint("p-", i)))
-	}
-	r, _ := startedWith(t, often)
-	r.maxProxies = 10
-	s := put(r, "spoke", c.Kubeconfig(theToken))
-	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
-	tooMany := func(st State) bool { return !st.Ready && strings.Contains(st.Message, "more than 10 Proxies") }
-	c.Put(proxyNamed("one-more")) // by the watch
-	until(t, s, "told", tooMany)
-	if !r.knows("p-0") {
-		t.Error("what was known is gone")
-	}
-	c.Remove("crawl", "one-more")
-	until(t, s, "connected again", reason(v1alpha1.ReasonConnected))
-	c.Put(proxyNamed("one-more"))
-	r.deregister("spoke")
-	s = put(r, "spoke", c.Kubeconfig(theToken)) // by the list
-	until(t, s, "told", tooMany)
-	if r.knows("p-0") {
-		t.Error("a part of the list was taken")
-	}
-}
-
 func TestProxiesThatAreTooManyWhileTheyAreTakenOverAreTold(t *testing.T) {
 	c := apiserver.Start(t).Cluster("c")
 	r, e := startedWith(t, often)
-	r.maxProxies = 10
+	r.most = map[*kind]int{proxyKind: 10}
 	e.during = func() {
 		for i := range 100 {
 			c.Put(proxyNamed(fmt.Sprint("p-", i)))

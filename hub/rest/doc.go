@@ -13,6 +13,9 @@
 // said twice or of the wrong type is refused by name, since a misspelt field
 // that is ignored is a lease that the client did not ask for.
 //
+// The url of a lease is the one place that shows a Proxy's credentials. The view
+// of a Proxy has no field for them, and the log has no bodies.
+//
 // What it trades away: decoding goes through a map of raw fields, which costs
 // a few microseconds more than a struct would and buys errors that name the
 // field in the client's words. Listing copies nothing but visits every Proxy

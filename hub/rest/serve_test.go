@@ -131,9 +131,17 @@ func TestRequestsThatNoClientLibrarySends(t *testing.T) {
 
 func TestRequestsInFlightFinishAtShutdown(t *testing.T) {
 	a := newAPI(t, nil, px("c/n/a"))
-	inFlight := a.send(slowLease + `{"ttlSeconds"`)
-	// Accepted by now, since it was dialled before the one that is answered here.
-	a.call("GET", "/healthz", "")
+	// A connection whose headers the server has not read yet is cut: in flight is
+	// what it has told to go on.
+	inFlight := a.send(strings.Replace(slowLease, "\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n", 1))
+	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
+	told := make([]byte, len(goOn))
+	if _, err := io.ReadFull(inFlight, told); err != nil || string(told) != goOn {
+		t.Fatalf("%q, %v", told, err)
+	}
+	if _, err := io.WriteString(inFlight, `{"ttlSeconds"`); err != nil {
+		t.Fatal(err)
+	}
 	a.stop()
 	for { // until nobody is let in any more
 		c, err := net.Dial("tcp", a.addr)

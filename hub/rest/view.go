@@ -47,10 +47,24 @@ func viewProxy(p *fleet.Proxy, active int) proxyView {
 	}
 }
 
-// proxyURL is what a client configures as its proxy.
+// proxyURL is what a client configures as its proxy. With the credentials in
+// it, it goes into a lease and nowhere else.
 func proxyURL(p *fleet.Proxy) string {
 	u := url.URL{Scheme: p.Protocol, Host: net.JoinHostPort(p.Host, strconv.Itoa(p.Port))}
-	return u.String()
+	proof := p.Proof()
+	if proof == nil {
+		return u.String()
+	}
+	user := percentEncoded(proof.Username) + ":" + percentEncoded(proof.Password) + "@"
+	return strings.Replace(u.String(), "://", "://"+user, 1)
+}
+
+// percentEncoded encodes all but letters, digits, '-', '.', '_' and '~'. url.User
+// leaves more as it is, rightly; but clients differ in how they take apart a URL
+// with a plus or an ampersand before the host, and shells in what they make of it.
+func percentEncoded(s string) string {
+	// This is what QueryEscape does, except to a space; a plus it encodes.
+	return strings.ReplaceAll(url.QueryEscape(s), "+", "%20")
 }
 
 // leaseView is a lease on the wire.

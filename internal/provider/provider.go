@@ -4,28 +4,48 @@
 // every provider spells them alike.
 //
 // The interface is poll-based on purpose: a cloud has no watch, and one path
-// for all of them is one path to get right.
+// for all of them is one path to get right. A provider that can tell of changes
+// does so beside it, and only hastens the next look.
 package provider
 
 import (
 	"context"
-	"errors"
 	"time"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
 
-// Provider runs instances. Implementations are safe for concurrent use and
-// honour the context's deadline.
+// Provider runs instances. Implementations are safe for concurrent use, honour
+// the context's deadline, and return errors of the classes of this package.
 type Provider interface {
 	// Create asks for an instance and returns without waiting for it to run.
-	// An instance of that name that exists already gives ErrExists, whoever
-	// owns it: the caller looks at it with Get.
+	// What it needs is made before it, and what earlier instances of the same
+	// Proxy needed is removed. An instance of that name that exists already gives
+	// ErrExists, whoever owns it: the caller looks at it with Get. It never gives
+	// ErrNotFound.
 	Create(ctx context.Context, req CreateRequest) (Instance, error)
 	// Get returns the instance of that name, or ErrNotFound. It returns an
 	// instance of somebody else's as well: see Instance.Owner.
 	Get(ctx context.Context, ref Ref) (Instance, error)
+	// Files returns the files that the instance with this hash was given; none
+	// is no error. They are secret.
+	Files(ctx context.Context, ref Ref, specHash string) (map[string][]byte, error)
 	// Delete starts the deletion of the instance with this name and immutable
 	// id. A namesake with another id is left alone. Gone already is success.
-	Delete(ctx context.Context, ref Ref, id string) error
+	// Forced, it does not wait for whatever should confirm that the instance has
+	// stopped.
+	Delete(ctx context.Context, ref Ref, id string, forced bool) error
+	// Clear removes what was made for the Proxy beside its instance, which is
+	// gone. Nothing there is success.
+	Clear(ctx context.Context, ref Ref, owner Owner) error
+	// Abandon takes the marks of ownership off the instance with this id and what
+	// it needs, so that nobody collects them once its Proxy is gone. Gone
+	// already is success, and an instance with another id or owner is left alone.
+	Abandon(ctx context.Context, ref Ref, owner Owner, id string) error
+	// ListByTag lists the instances that carry this hub's id. What could be read
+	// is returned, and with it the scopes that did not answer; an error is for
+	// when none did.
+	ListByTag(ctx context.Context, hub string) (Listing, error)
 }
 
 // Ref is where an instance is found: a name made by NameFromUID, in the
@@ -40,6 +60,16 @@ type Owner struct {
 	ProxyUID, Hub, ClusterUID string
 }
 
+// Names of CreateRequest.Files.
+const (
+	FileUserData = "user-data"
+	FileUsername = "username"
+	FilePassword = "password"
+)
+
+// MaxFiles is the largest size of all files of an instance together, in bytes.
+const MaxFiles = 64 << 10
+
 // CreateRequest is what an instance is made of.
 type CreateRequest struct {
 	Ref      Ref
@@ -47,10 +77,10 @@ type CreateRequest struct {
 	SpecHash string
 	// Spoke and ProxyName are for people who look at the instance.
 	Spoke, ProxyName string
-	Protocol         string
-	Port             int32
-	// Image is the container image; never empty.
-	Image string
+	// Spec is the Proxy's, as the user wrote it.
+	Spec *v1alpha1.ProxySpec
+	// Files are the contents that the instance is told, by name. They are secret.
+	Files map[string][]byte
 }
 
 // State is what an instance is doing.
@@ -78,41 +108,22 @@ type Instance struct {
 	// IP is empty while there is no address.
 	IP        string
 	CreatedAt time.Time
-	// Message says in the provider's own words why the instance does not run;
-	// empty when there is nothing to say.
+	// GoneBy is when an instance in StateDeleting should be gone; zero where the
+	// provider says nothing about it.
+	GoneBy time.Time
+	// Message says in the provider's own words why the instance does not run, or
+	// does not go; empty when there is nothing to say.
 	Message string
+}
+
+// Listing is what ListByTag found.
+type Listing struct {
+	Instances []Instance
+	// Unanswered are the scopes (a namespace, a zone) that could not be read: that
+	// an instance there is not listed says nothing.
+	Unanswered []string
 }
 
 // NameFromUID is the instance's name. It comes from the Proxy's UID alone, so
 // that creating twice is harmless. The result is a DNS-1123 label.
 func NameFromUID(uid string) string { return "proxy-" + uid }
-
-// The error classes. A provider wraps one of them around every error that it
-// returns; what wraps none counts as transient.
-var (
-	// ErrNotFound: there is no such instance.
-	ErrNotFound = errors.New("instance not found")
-	// ErrExists: an instance of that name exists already.
-	ErrExists = errors.New("instance exists already")
-	// ErrPermanent: with these inputs it will never work.
-	ErrPermanent = errors.New("permanent error")
-	// ErrTransient: trying again may help.
-	ErrTransient = errors.New("transient error")
-)
-
-// Class is the class of an error in one word, for metrics and logs: ok,
-// not_found, exists, permanent or transient.
-func Class(err error) string {
-	switch {
-	case err == nil:
-		return "ok"
-	case errors.Is(err, ErrNotFound):
-		return "not_found"
-	case errors.Is(err, ErrExists):
-		return "exists"
-	case errors.Is(err, ErrPermanent):
-		return "permanent"
-	default:
-		return "transient"
-	}
-}

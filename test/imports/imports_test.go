@@ -23,11 +23,13 @@ const (
 // decisions are the files with plain functions over plain values. A folder
 // stands for all its files, tests apart.
 var decisions = []string{
+	"hub/fleet/credentials.go",
 	"hub/fleet/fleet.go",
 	"hub/fleet/model.go",
 	"hub/health/tracker.go",
 	"hub/lease",
-	"hub/proxy/lanes.go",
+	"hub/proxy/budget.go",
+	"hub/proxy/pauses.go",
 	"hub/proxy/plan.go",
 	"hub/registry/claims.go",
 	"hub/registry/state.go",

@@ -92,7 +92,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if err := proxy.SetUp(mgr, proxy.Options{
 		Fleet: everyProxy, HubID: o.HubID, ClusterUID: registry.ClusterUID, Answers: spokes.Answers, DefaultImage: o.DefaultProxyImage,
-		MaxConcurrent: o.MaxConcurrentReconciles, Recorder: recorder, Log: log.WithName("proxy"),
+		MaxConcurrent: o.MaxConcurrentReconciles, MaxUnavailable: o.MaxUnavailable, Recorder: recorder, Log: log.WithName("proxy"),
 	}); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ const (
 type world struct {
 	root   *testing.T // of the whole world
 	t      *testing.T // of the step under way
-	hub    client.Client
+	hub    client.WithWatch
 	plane  *controlplane.ControlPlane // of the hub's own cluster
 	spokes map[string]*spokeWorld
 	site   *origin.Server
@@ -48,20 +48,20 @@ type world struct {
 
 // spokeWorld is one spoke with its admin's client.
 type spokeWorld struct {
-	client.Client
+	client.WithWatch
 	name  string
 	plane *controlplane.ControlPlane
 	// kubeconfig is what the hub is given.
 	kubeconfig []byte
 }
 
-func newClient(t *testing.T, cfg *rest.Config) client.Client {
+func newClient(t *testing.T, cfg *rest.Config) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func bareWorld(t *testing.T) *world {
 	}
 	w.hub = newClient(t, planes[0].Admin())
 	for i, name := range []string{"eu", "us"} {
-		s := &spokeWorld{Client: newClient(t, planes[i+1].Admin()), name: name, plane: planes[i+1]}
+		s := &spokeWorld{WithWatch: newClient(t, planes[i+1].Admin()), name: name, plane: planes[i+1]}
 		s.prepare(t, "rbac/spoke")
 		s.kubeconfig = s.hubKubeconfig(t)
 		w.create(s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
@@ -155,8 +155,13 @@ func (w *world) eventually(what string, check func() error) {
 
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
+	within(t, patience, what, check)
+}
+
+func within(t *testing.T, patience time.Duration, what string, check func() error) {
+	t.Helper()
 	deadline := time.After(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(patience / 1200)
 	defer tick.Stop()
 	for {
 		err := check()
@@ -272,13 +277,8 @@ func (w *world) bind(s *spokeWorld, pod *corev1.Pod) {
 // run says what a kubelet would say of a pod whose container runs.
 func (w *world) run(s *spokeWorld, pod *corev1.Pod) {
 	w.t.Helper()
-	now := metav1.Now()
 	base := pod.DeepCopy()
-	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "127.0.0.1"
-	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: "proxy", Image: "default:image", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
-	}}
+	runs(pod)
 	if err := s.Status().Patch(w.t.Context(), pod, client.MergeFrom(base)); err != nil {
 		w.t.Fatal(err)
 	}

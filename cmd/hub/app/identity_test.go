@@ -201,7 +201,7 @@ func namespacesOnly(t *testing.T, r *registrations) {
 }
 
 func localSpoke(t *testing.T, r *registrations) {
-	home := &spokeWorld{Client: r.hub, name: "home", plane: r.plane}
+	home := &spokeWorld{WithWatch: r.hub, name: "home", plane: r.plane}
 	home.prepare(t, "rbac/spoke", "rbac/local-spoke")
 	r.create(home, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	r.again("--local-spoke", "home")

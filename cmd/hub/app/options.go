@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/proxyfleet/proxy-operator/hub/proxy"
 )
 
 // Options are all that the hub can be told. Parse fills them from flags and
@@ -41,7 +43,10 @@ type Options struct {
 	APIToken string
 
 	MaxConcurrentReconciles int
-	DefaultProxyImage       string
+	// MaxUnavailable is how many of the Proxies that one edit of a Secret replaces
+	// may be out of service at once.
+	MaxUnavailable    proxy.Limit
+	DefaultProxyImage string
 
 	HealthURL         string
 	HealthRoots       *x509.CertPool
@@ -57,7 +62,7 @@ type Options struct {
 // flag.ErrHelp.
 func Parse(args []string, getenv func(string) string) (Options, error) {
 	var o Options
-	var healthCAFile string
+	var healthCAFile, maxUnavailable string
 	fs := flag.NewFlagSet("hub", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "path of a kubeconfig of the hub's own cluster; not needed inside it")
@@ -70,6 +75,7 @@ func Parse(args []string, getenv func(string) string) (Options, error) {
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", ":9090", "host:port of /metrics")
 	fs.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "host:port of the hub's own /healthz and /readyz")
 	fs.IntVar(&o.MaxConcurrentReconciles, "max-concurrent-reconciles", 16, "Proxies worked on at once")
+	fs.StringVar(&maxUnavailable, "max-unavailable-replacements", "10%", "how many of the Proxies that an edited Secret replaces may be out of service at once: a number, or a percentage, of which at least one")
 	fs.StringVar(&o.DefaultProxyImage, "default-proxy-image", "proxyfleet/forwardproxy:latest", "image of pods whose Proxy names none")
 	fs.StringVar(&o.HealthURL, "health-url", "https://www.gstatic.com/generate_204", "URL that is fetched through Proxies that name none")
 	fs.StringVar(&healthCAFile, "health-ca-file", "", "PEM file of certificate authorities that verify probed sites, beside the system's")
@@ -95,11 +101,14 @@ func Parse(args []string, getenv func(string) string) (Options, error) {
 	if o.HealthRoots, err = roots(healthCAFile); err != nil {
 		return o, err
 	}
-	return o, o.validate()
+	var limitErr error
+	o.MaxUnavailable, limitErr = proxy.ParseLimit(maxUnavailable)
+	return o, o.validate(limitErr)
 }
 
-// validate reports every bad value at once.
-func (o *Options) validate() error {
+// validate reports every bad value at once; limit is what was wrong with the
+// limit of replacements.
+func (o *Options) validate(limit error) error {
 	var wrong []string
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -120,6 +129,7 @@ func (o *Options) validate() error {
 	}
 	check(o.MaxConcurrentReconciles > 0, "--max-concurrent-reconciles must be at least 1")
 	check(o.HealthMaxInFlight > 0, "--health-max-in-flight must be at least 1")
+	check(limit == nil, "--max-unavailable-replacements: %v", limit)
 	check(o.DefaultProxyImage != "", "--default-proxy-image must not be empty")
 	u, err := url.Parse(o.HealthURL)
 	check(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "", "--health-url %q is no http:// or https:// URL", o.HealthURL)

@@ -57,6 +57,8 @@ func TestABadValueIsOneLineThatNamesIt(t *testing.T) {
 		{[]string{"--metrics-bind-address="}, []string{"--metrics-bind-address"}},
 		{[]string{"--health-probe-bind-address=x"}, []string{"--health-probe-bind-address"}},
 		{[]string{"--max-concurrent-reconciles=0"}, []string{"--max-concurrent-reconciles"}},
+		{[]string{"--max-unavailable-replacements=0"}, []string{"--max-unavailable-replacements", `"0"`, "percentage"}},
+		{[]string{"--max-unavailable-replacements=200%"}, []string{"--max-unavailable-replacements", "100%"}},
 		{[]string{"--health-max-in-flight=-1"}, []string{"--health-max-in-flight"}},
 		{[]string{"--default-proxy-image="}, []string{"--default-proxy-image"}},
 		{[]string{"--health-url=ftp://x"}, []string{"--health-url", "ftp://x"}},

@@ -245,6 +245,11 @@ func (r *registrations) heapNow() uint64 {
 
 func minuteAway(t *testing.T, r *registrations) {
 	eu := r.spokes["eu"]
+	// Deleted, and its pod not gone yet: the deletion has to wait for the server.
+	going := managed("going", r.forwardProxy())
+	lastPod := r.up(eu, going)
+	r.remove(eu, going)
+	r.proxyShows(eu, going, v1alpha1.PhaseDeleting)
 	if err := eu.plane.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -279,6 +284,9 @@ func minuteAway(t *testing.T, r *registrations) {
 		t.Fatal(err)
 	}
 	back := time.Now()
+	r.vanish(eu, lastPod)
+	r.gone(eu, going)
+	t.Logf("a deletion that had to wait is done %s after it was back", time.Since(back).Round(time.Millisecond))
 	r.up(eu, managed("right-after", r.forwardProxy())) // applied right after it is back
 	t.Logf("a Proxy applied right after it was back is Ready after %s", time.Since(back).Round(time.Millisecond))
 	r.spokeShows("eu", v1alpha1.ConditionReady, "True/Connected", "")

@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/provider"
+	"github.com/proxyfleet/proxy-operator/spoke/pod"
+)
+
+// contentError says why what an instance is made of cannot be had: something
+// that only the user can repair. Its words hold no content.
+type contentError struct {
+	reason, message string
+}
+
+func (e *contentError) Error() string { return e.message }
+
+// readFiles reads the content that the spec refers to. A *contentError is for
+// the user; anything else may go by itself.
+func readFiles(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	if ci := p.Spec.CloudInit; ci != nil {
+		content := []byte(ci.Inline)
+		if ref := ci.SecretRef; ref != nil {
+			key := ref.Key
+			if key == "" {
+				key = v1alpha1.DefaultCloudInitKey
+			}
+			data, err := readSecret(ctx, direct, p.Namespace, ref.Name, v1alpha1.ReasonCloudInitError)
+			if err != nil {
+				return nil, fmt.Errorf("cloud-init: %w", err)
+			}
+			value, ok := data[key]
+			if !ok {
+				return nil, &contentError{v1alpha1.ReasonCloudInitError, fmt.Sprintf("cloud-init: Secret %s has no key %s: add it, or name another in spec.cloudInit.secretRef", ref.Name, key)}
+			}
+			content = value
+		}
+		files[provider.FileUserData] = content
+	}
+	credentials, err := readCredentials(ctx, direct, p)
+	if err != nil {
+		return nil, err
+	}
+	if credentials != nil {
+		files[provider.FileUsername], files[provider.FilePassword] = []byte(credentials.Username), []byte(credentials.Password)
+	}
+	size := 0
+	for _, content := range files {
+		size += len(content)
+	}
+	if size > provider.MaxFiles {
+		return nil, &contentError{v1alpha1.ReasonPermanentError, fmt.Sprintf(
+			"cloud-init and credentials are %d bytes together, and may be %d: let cloud-init fetch what is large", size, provider.MaxFiles)}
+	}
+	return files, nil
+}
+
+// readCredentials reads what spec.authSecretRef refers to; nil where it is absent.
+func readCredentials(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (*fleet.Credentials, error) {
+	if p.Spec.AuthSecretRef == nil {
+		return nil, nil
+	}
+	name := p.Spec.AuthSecretRef.Name
+	data, err := readSecret(ctx, direct, p.Namespace, name, v1alpha1.ReasonTransientError)
+	if err != nil {
+		return nil, fmt.Errorf("credentials: %w", err)
+	}
+	var missing []string
+	for _, key := range []string{provider.FileUsername, provider.FilePassword} {
+		if len(data[key]) == 0 {
+			missing = append(missing, key)
+		}
+	}
+	username := string(data[provider.FileUsername])
+	switch {
+	case len(missing) > 0:
+		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: Secret %s has no %s: it needs the keys username and password", name, strings.Join(missing, " and no "))}
+	case strings.Contains(username, ":"):
+		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: the username in Secret %s has a colon in it, which HTTP does not allow: choose another", name)}
+	}
+	return &fleet.Credentials{Username: username, Password: string(data[provider.FilePassword])}, nil
+}
+
+func readSecret(ctx context.Context, direct client.Reader, namespace, name, reason string) (map[string][]byte, error) {
+	var secret corev1.Secret
+	err := direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
+	if err == nil {
+		return secret.Data, nil
+	}
+	// A cluster's Secrets are read whatever the provider; what its API server
+	// means is said in one place.
+	switch err = pod.Classified(err); {
+	case errors.Is(err, provider.ErrNotFound):
+		return nil, &contentError{reason, fmt.Sprintf("there is no Secret %s in namespace %s: make it", name, namespace)}
+	default:
+		return nil, fmt.Errorf("read secret %s: %w", name, err)
+	}
+}

@@ -1,0 +1,295 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/provider"
+)
+
+// wanted is what a Proxy asks for.
+type wanted struct {
+	made
+	// hash names it; empty where blocked says why it is not known.
+	hash        string
+	credentials *fleet.Credentials
+	blocked     trouble
+	// inputs names all that a creation depends on.
+	inputs string
+}
+
+// want reads what the instance is to be made of. An error may go by itself.
+func (s *pass) want(ctx context.Context, p *v1alpha1.Proxy) (wanted, error) {
+	want := wanted{made: made{uid: string(p.UID), spec: &p.Spec}}
+	files, err := readFiles(ctx, s.direct, p)
+	var content *contentError
+	if errors.As(err, &content) {
+		want.blocked = trouble{content.reason, content.message, pollDrift}
+		return want, nil
+	}
+	if err != nil {
+		return want, err
+	}
+	want.files = files
+	if p.Spec.AuthSecretRef != nil {
+		want.credentials = &fleet.Credentials{Username: string(files[provider.FileUsername]), Password: string(files[provider.FilePassword])}
+	}
+	if want.hash, err = want.made.hash(); err != nil {
+		return want, err
+	}
+	want.inputs, err = inputs(p.Generation, want.hash, s.providerConfig, p.Annotations[v1alpha1.AnnotationRetry])
+	return want, err
+}
+
+// managed looks at the instance, does what the plan says and stages the status.
+// gone says that the finalizer was dropped: there is no status to write any more.
+func (s *pass) managed(ctx context.Context, p *v1alpha1.Proxy, want wanted) (res ctrl.Result, gone bool, err error) {
+	t := target{
+		ref:   provider.Ref{Namespace: p.Namespace, Name: provider.NameFromUID(string(p.UID))},
+		owner: provider.Owner{ProxyUID: string(p.UID), Hub: s.hubID, ClusterUID: s.clusterUID},
+		want:  want,
+	}
+	if t.inst, err = s.look(ctx, t.ref); err != nil {
+		res, err = s.failed(p, step{}, want, err)
+		return res, false, err
+	}
+	now, err := s.situation(p, &t)
+	if err == nil {
+		err = s.know(ctx, p, &t)
+	}
+	if err != nil {
+		res, err = s.failed(p, step{}, want, err)
+		return res, false, err
+	}
+	next := plan(now)
+	s.told = next.told
+	if next.reason != "" {
+		// Staged before it is done: if doing it fails, what is known stands.
+		s.stage(p, t, next)
+	}
+	if err := s.do(ctx, p, next.act, &t); err != nil {
+		res, err = s.failed(p, next, want, err)
+		return res, false, err
+	}
+	switch next.act {
+	case actRelease, actAbandon:
+		return ctrl.Result{}, true, nil
+	case actCreate:
+		s.stage(p, t, next)
+	}
+	if next.wait == 0 {
+		return ctrl.Result{}, false, nil
+	}
+	return ctrl.Result{RequeueAfter: spread(next.wait)}, false, nil
+}
+
+// target is the instance that a pass is about.
+type target struct {
+	ref   provider.Ref
+	owner provider.Owner
+	want  wanted
+	inst  *provider.Instance // nil: there is none
+	fit   fit
+	// credentials are those that inst has, empty for none; nil where they are not known.
+	credentials *fleet.Credentials
+}
+
+func (t target) ours() bool { return t.inst != nil && t.inst.Owner == t.owner }
+
+// look returns the instance, nil when there is none.
+func (s *pass) look(ctx context.Context, ref provider.Ref) (*provider.Instance, error) {
+	inst, err := s.provider.Get(ctx, ref)
+	if errors.Is(err, provider.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &inst, nil
+}
+
+// situation gathers what the plan depends on.
+func (s *pass) situation(p *v1alpha1.Proxy, t *target) (situation, error) {
+	now := situation{
+		now: s.now(), deleting: !p.DeletionTimestamp.IsZero(), owner: t.owner, inst: t.inst, blocked: t.want.blocked,
+		abandon: p.Annotations[v1alpha1.AnnotationAbandon] == "true",
+		force:   p.Annotations[v1alpha1.AnnotationForceDelete] == "true",
+	}
+	switch {
+	case now.deleting:
+		return now, nil
+	case t.inst == nil:
+		if now.blocked == (trouble{}) {
+			now.blocked = s.remembered(p, t.want)
+		}
+		s.budget.seen(s.key(p), false)
+		return now, nil
+	}
+	now.seenRunning = provisioned(p) && p.Status.ProviderID == t.inst.ProviderID
+	if t.want.hash == "" {
+		t.fit, now.fit = unknowing, unknowing
+		return now, nil
+	}
+	var err error
+	if t.fit, err = t.want.compare(t.inst.SpecHash); err != nil {
+		return now, err
+	}
+	now.fit = t.fit
+	if !t.ours() {
+		return now, nil
+	}
+	going := t.inst.State == provider.StateDeleting || t.inst.State == provider.StateStopped
+	s.budget.seen(s.key(p), t.fit == fits && !going)
+	if t.fit == differs && !going {
+		now.held = s.budget.replace(s.key(p))
+	}
+	return now, nil
+}
+
+// know finds out which credentials the instance has. One that is not what is
+// wanted any more was made with others: after a restart its own files tell.
+func (s *pass) know(ctx context.Context, p *v1alpha1.Proxy, t *target) error {
+	if !t.ours() || !p.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if t.fit == fits {
+		t.credentials = &fleet.Credentials{}
+		if t.want.credentials != nil {
+			t.credentials = t.want.credentials
+		}
+		return nil
+	}
+	seen := s.seen(p)
+	if seen == nil || seen.Instance != t.inst.ProviderID || seen.Credentials != nil {
+		return nil
+	}
+	files, err := s.provider.Files(ctx, t.ref, t.inst.SpecHash)
+	if err != nil {
+		return fmt.Errorf("read the instance's credentials: %w", err)
+	}
+	t.credentials = &fleet.Credentials{Username: string(files[provider.FileUsername]), Password: string(files[provider.FilePassword])}
+	return nil
+}
+
+// remembered is what an earlier pass has learnt about asking for an instance.
+func (s *pass) remembered(p *v1alpha1.Proxy, want wanted) trouble {
+	if c := s.written; c != nil && c.Reason == v1alpha1.ReasonPermanentError && p.Status.FailedInputs == want.inputs {
+		return trouble{reason: c.Reason, message: c.Message}
+	}
+	if left := s.pauses.left(string(p.UID), want.inputs, s.now()); left > 0 && s.written != nil && s.written.Reason == v1alpha1.ReasonQuotaExceeded {
+		return trouble{s.written.Reason, s.written.Message, left}
+	}
+	return trouble{}
+}
+
+// stage puts what was seen and what the plan says about it into the status.
+func (s *pass) stage(p *v1alpha1.Proxy, t target, next step) {
+	inst := t.inst
+	if inst != nil && !t.ours() && !next.provisioned {
+		inst = nil // somebody else's: its id and address are not this Proxy's
+	}
+	setInstance(p, inst, t.fit == fits)
+	setProvisioned(p, next.provisioned, next.reason, next.message)
+	finishStatus(p, s.seen(p), p.Status.ProviderID)
+	if t.ours() && t.credentials != nil {
+		s.credentials = func() { s.fleet.SetCredentials(s.key(p), inst.ProviderID, t.credentials) }
+	}
+}
+
+// do carries the plan out. What it creates is the target's instance then.
+func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) error {
+	logger := log.FromContext(ctx)
+	switch a {
+	case actCreate:
+		created, err := s.provider.Create(ctx, provider.CreateRequest{
+			Ref: t.ref, Owner: t.owner, SpecHash: t.want.hash, Spoke: s.name, ProxyName: p.Name, Spec: &p.Spec, Files: t.want.files,
+		})
+		if err != nil {
+			return err
+		}
+		t.inst, t.fit, t.credentials = &created, fits, &fleet.Credentials{}
+		if t.want.credentials != nil {
+			t.credentials = t.want.credentials
+		}
+		s.pauses.forget(string(p.UID))
+		s.budget.seen(s.key(p), true)
+		logger.Info("Created instance", "providerID", created.ProviderID, "specHash", t.want.hash)
+	case actDelete, actForce:
+		// Out of service first: from here on it is offered to nobody, although
+		// the status does not say so yet.
+		s.fleet.SetWithdrawn(s.key(p), t.inst.ProviderID, true)
+		if err := s.provider.Delete(ctx, t.ref, t.inst.ID, a == actForce); err != nil {
+			return err
+		}
+		logger.Info("Deleting instance", "providerID", t.inst.ProviderID, "forced", a == actForce)
+		if a == actForce {
+			s.event(p, warning, "InstanceForceDeleted", "instance "+t.inst.ProviderID+" removed without its node's confirmation, as annotated")
+		}
+	case actRelease:
+		if err := s.provider.Clear(ctx, t.ref, t.owner); err != nil {
+			return err
+		}
+		return s.release(ctx, p)
+	case actAbandon:
+		// In this order: a cluster's collector deletes what refers to an owner
+		// that is gone.
+		if err := s.provider.Abandon(ctx, t.ref, t.owner, t.inst.ID); err != nil {
+			return err
+		}
+		s.event(p, warning, "InstanceAbandoned", "instance "+t.inst.ProviderID+" left running as nobody's, as annotated")
+		return s.release(ctx, p)
+	case actNone:
+		if t.inst != nil && t.inst.State != provider.StateDeleting {
+			// A deletion that was begun and then not wanted any more.
+			s.fleet.SetWithdrawn(s.key(p), t.inst.ProviderID, false)
+		}
+	}
+	return nil
+}
+
+// failed stages what an error means that came up while step next was done, or
+// before there was one. An instance that has been seen running stays
+// provisioned: a provider's hiccup takes no proxy from anybody.
+func (s *pass) failed(p *v1alpha1.Proxy, next step, want wanted, err error) (ctrl.Result, error) {
+	var res ctrl.Result
+	lasting := errors.Is(err, provider.ErrLasting)
+	said := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+	switch {
+	case apierrors.IsConflict(err) || errors.Is(err, provider.ErrExists):
+		return ctrl.Result{RequeueAfter: spread(retrySoon)}, nil
+	case next.act == actCreate && errors.Is(err, provider.ErrPermanent):
+		s.setTrouble(p, false, v1alpha1.ReasonPermanentError,
+			"this will not work until the spec or what it refers to is changed, or the Proxy is annotated with "+v1alpha1.AnnotationRetry, err)
+		p.Status.FailedInputs = want.inputs
+		finishStatus(p, s.seen(p), p.Status.ProviderID)
+		return res, nil
+	case next.act == actCreate && errors.Is(err, provider.ErrQuotaExceeded):
+		s.setTrouble(p, false, v1alpha1.ReasonQuotaExceeded, "this will be tried again every five minutes", err)
+		res.RequeueAfter = spread(pollQuota)
+		s.pauses.put(string(p.UID), want.inputs, s.now(), res.RequeueAfter)
+		finishStatus(p, s.seen(p), p.Status.ProviderID)
+		return res, nil
+	case next.act != actCreate && provisioned(p):
+		s.setTrouble(p, true, v1alpha1.ReasonCreated, "the instance ran when it was last seen", err)
+	case !p.DeletionTimestamp.IsZero():
+		s.setTrouble(p, false, v1alpha1.ReasonDeleting, "the instance is to go, and will be tried again", err)
+	case said != nil && said.Reason == v1alpha1.ReasonReplacing:
+		s.setTrouble(p, false, said.Reason, "the old instance is to go, and will be tried again", err)
+	default:
+		s.setTrouble(p, false, v1alpha1.ReasonTransientError, "this will be tried again", err)
+	}
+	finishStatus(p, s.seen(p), p.Status.ProviderID)
+	if lasting || errors.Is(err, provider.ErrPermanent) || errors.Is(err, provider.ErrQuotaExceeded) {
+		res.RequeueAfter = spread(pollDrift)
+		return res, nil
+	}
+	return res, fmt.Errorf("reconcile instance: %w", err)
+}

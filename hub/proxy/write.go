@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+// attempts is how often one write is tried against somebody who keeps writing
+// to the same object. Between two there is a read.
+const attempts = 5
+
+// claim puts the hub's mark and, on a Managed Proxy, the finalizer and the
+// spec hash on the object, in one write and before the first outside effect:
+// an instance must never exist for a Proxy that could vanish without us.
+func (s *pass) claim(ctx context.Context, p *v1alpha1.Proxy, hash string) error {
+	err := s.patch(ctx, p, func(p *v1alpha1.Proxy) {
+		if p.Annotations == nil {
+			p.Annotations = map[string]string{}
+		}
+		p.Annotations[v1alpha1.AnnotationHub] = s.hubID
+		if p.Spec.Mode != v1alpha1.ModeManaged {
+			return
+		}
+		if hash != "" {
+			p.Annotations[v1alpha1.AnnotationSpecHash] = hash
+		}
+		controllerutil.AddFinalizer(p, v1alpha1.Finalizer)
+	})
+	if err != nil {
+		return fmt.Errorf("claim proxy: %w", err)
+	}
+	return nil
+}
+
+// release drops the finalizer; the API server then removes the object.
+func (s *pass) release(ctx context.Context, p *v1alpha1.Proxy) error {
+	err := s.patch(ctx, p, func(p *v1alpha1.Proxy) { controllerutil.RemoveFinalizer(p, v1alpha1.Finalizer) })
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("drop finalizer: %w", err)
+	}
+	s.pauses.forget(string(p.UID))
+	s.fresh.released(p)
+	log.FromContext(ctx).Info("Proxy let go")
+	return nil
+}
+
+// patch changes the object's metadata. The lock: a merge patch replaces the
+// whole list of finalizers, and must not undo somebody else's. Somebody who
+// changes labels and annotations all the time only makes it try again.
+func (s *pass) patch(ctx context.Context, p *v1alpha1.Proxy, change func(*v1alpha1.Proxy)) error {
+	return s.retried(ctx, p, p.Status.DeepCopy(), func() error {
+		base := p.DeepCopy()
+		change(p)
+		if equality.Semantic.DeepEqual(base.ObjectMeta, p.ObjectMeta) {
+			return nil
+		}
+		return s.client.Patch(ctx, p, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	})
+}
+
+// patchStatus writes what was staged, if anything, and then tells what is worth
+// an Event. The lock: a status that was derived from a stale cache would be
+// written although nothing has changed, with transition times of its own.
+func (s *pass) patchStatus(ctx context.Context, base, p *v1alpha1.Proxy) error {
+	if equal(&base.Status, &p.Status) {
+		return nil
+	}
+	staged := p.Status.DeepCopy()
+	err := s.retried(ctx, p, &base.Status, func() error {
+		before := p.DeepCopy()
+		base.Status.DeepCopyInto(&before.Status)
+		staged.DeepCopyInto(&p.Status)
+		return s.client.Status().Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("patch status: %w", err)
+	}
+	s.tell(p, &base.Status)
+	return nil
+}
+
+// retried repeats a write that conflicts, on the object as it is by then, as
+// long as it is only others' metadata that has changed. Anything else is for
+// the next pass to look at. status is the one that p is known to have there.
+func (s *pass) retried(ctx context.Context, p *v1alpha1.Proxy, status *v1alpha1.ProxyStatus, write func() error) error {
+	was := p.DeepCopy()
+	for attempt := 1; ; attempt++ {
+		version := p.ResourceVersion
+		err := write()
+		if err == nil && p.ResourceVersion != version {
+			s.fresh.wrote(p)
+		}
+		if !apierrors.IsConflict(err) || attempt == attempts {
+			return err
+		}
+		var now v1alpha1.Proxy
+		if readErr := s.direct.Get(ctx, client.ObjectKeyFromObject(p), &now); readErr != nil {
+			return readErr
+		}
+		if now.UID != was.UID || now.Generation != was.Generation || now.DeletionTimestamp.IsZero() != was.DeletionTimestamp.IsZero() ||
+			now.Annotations[v1alpha1.AnnotationHub] != was.Annotations[v1alpha1.AnnotationHub] || !equal(&now.Status, status) {
+			return err
+		}
+		s.raced = true
+		now.DeepCopyInto(p)
+	}
+}
