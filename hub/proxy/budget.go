@@ -47,12 +47,16 @@ func (l Limit) of(n int) int {
 type shared struct{ cluster, namespace, secret string }
 
 // budget lets the Proxies that refer to one Secret be replaced a few at a time.
-// A Proxy that was taken out of service counts until its new instance is
-// healthy, so that a change that breaks instances stops at the limit. One that
-// was out of service anyway costs nothing, and counts for nothing.
+// A Proxy that was in service counts from the moment it is taken out of it until
+// its new instance is healthy, so that a change that breaks instances stops at
+// the limit. Those that were out of service anyway have as many places of their
+// own: they hold up nobody who serves. One that falls ill while it waits counts as
+// one that served, for it may recover.
 //
-// It is kept in memory. After a restart, a Proxy that is between instances or
-// has no verdict yet counts, since it may have been taken.
+// It is kept in memory. After a restart, a Proxy that is out of service and was
+// not new may have been taken, and counts as long as its instance is what is
+// wanted or on its way: otherwise each restart in the middle of a bad edit would
+// take as many again.
 type budget struct {
 	limit Limit
 	// wake has a Proxy looked at again. It is called under locks, and must not block.
@@ -63,18 +67,40 @@ type budget struct {
 	groups  map[shared]*group
 }
 
+// place is what a Proxy that is being replaced takes up.
+type place int
+
+const (
+	noPlace place = iota
+	served        // it was in service
+	idle          // it was not
+)
+
 type member struct {
 	groups []shared
-	// offerable is the fleet's view, current that of the last pass: the
-	// instance is what is wanted.
-	offerable, current bool
-	taken              bool
-	waiting            bool
+	// serving is the fleet's view, current that of the last pass: the instance is
+	// what is wanted.
+	serving, current bool
+	place            place
+	// suspect says that the place is only assumed.
+	suspect bool
+	// held says that it served when it was told to wait.
+	held bool
+	line *group // in which it waits; nil: it does not
+}
+
+// wants is the place that its replacement would take up.
+func (m *member) wants() place {
+	if m.serving || m.held {
+		return served
+	}
+	return idle
 }
 
 type group struct {
-	size, taken int
-	waiting     []fleet.Key // in order of arrival; some may not wait any more
+	size   int
+	places [idle + 1]int
+	line   []fleet.Key // in order of arrival
 }
 
 func newBudget(limit Limit) *budget {
@@ -90,30 +116,38 @@ func (b *budget) observe(c fleet.Change) {
 		b.leave(c.Old.Key)
 		return
 	}
-	groups := groupsOf(p)
-	m := b.members[p.Key]
-	if m != nil && !slices.Equal(m.groups, groups) {
+	m, groups := b.members[p.Key], groupsOf(p)
+	if m == nil || !slices.Equal(m.groups, groups) {
+		m = b.join(p, c.Old == nil, m, groups)
+	}
+	if m != nil {
+		m.serving = serving(p)
+		b.settle(m)
+	}
+}
+
+// join makes the Proxy a member of the groups, in place of what it was before.
+// The caller holds mu, as for all below.
+func (b *budget) join(p *fleet.Proxy, first bool, before *member, groups []shared) *member {
+	m := &member{groups: groups}
+	if before != nil {
+		m.current, m.place, m.suspect, m.held = before.current, before.place, before.suspect, before.held
 		b.leave(p.Key)
-		m = nil
+	} else if first && p.StatusPhase != "" && !serving(p) {
+		m.place, m.suspect = served, true
 	}
 	if len(groups) == 0 {
-		return
+		return nil
 	}
-	if m == nil {
-		m = &member{groups: groups, taken: c.Old == nil && between(p)}
-		b.members[p.Key] = m
-		for _, g := range groups {
-			if b.groups[g] == nil {
-				b.groups[g] = &group{}
-			}
-			b.groups[g].size++
-			if m.taken {
-				b.groups[g].taken++
-			}
+	b.members[p.Key] = m
+	for _, s := range groups {
+		if b.groups[s] == nil {
+			b.groups[s] = &group{}
 		}
+		b.groups[s].size++
+		b.groups[s].places[m.place]++
 	}
-	m.offerable = p.Offerable()
-	b.settle(m)
+	return m
 }
 
 // groupsOf are the Secrets that the Managed Proxy's instance is made of. One
@@ -129,17 +163,13 @@ func groupsOf(p *fleet.Proxy) []shared {
 	return groups
 }
 
-// between says that the Proxy may be in the middle of a replacement.
-func between(p *fleet.Proxy) bool {
-	switch p.Phase() {
-	case "Replacing", "Provisioning", "Probing":
-		return true
-	default:
-		return false
-	}
+// serving says that a replacement would take something away. That the hub does
+// not know the credentials yet is no outage.
+func serving(p *fleet.Proxy) bool {
+	return p.Provisioned && !p.Withdrawn && p.Verdict.Health == fleet.Healthy
 }
 
-// leave forgets the Proxy. The caller holds mu, as for all below.
+// leave forgets the Proxy.
 func (b *budget) leave(key fleet.Key) {
 	m := b.members[key]
 	if m == nil {
@@ -148,9 +178,7 @@ func (b *budget) leave(key fleet.Key) {
 	delete(b.members, key)
 	for _, s := range m.groups {
 		g := b.groups[s]
-		if m.taken {
-			g.taken--
-		}
+		g.places[m.place]--
 		if g.size--; g.size == 0 {
 			delete(b.groups, s)
 			continue
@@ -161,52 +189,80 @@ func (b *budget) leave(key fleet.Key) {
 
 // settle ends what the Proxy costs once it is back in service.
 func (b *budget) settle(m *member) {
-	if m.taken && m.offerable && m.current {
-		b.take(m, false)
+	if m.place != noPlace && m.serving && (m.current || m.suspect) {
+		m.suspect = false
+		b.put(m, noPlace)
 	}
 }
 
-func (b *budget) take(m *member, taken bool) {
-	if m.taken == taken {
-		return
-	}
-	m.taken = taken
+// put gives the Proxy another place, and wakes whom that makes room for.
+func (b *budget) put(m *member, to place) {
+	from := m.place
+	m.place = to
 	for _, s := range m.groups {
 		g := b.groups[s]
-		if taken {
-			g.taken++
-		} else {
-			g.taken--
+		g.places[from]--
+		g.places[to]++
+		if to == noPlace {
 			b.wakeSome(g)
 		}
 	}
 }
 
-// wakeSome has as many looked at again as there is room for.
+// wakeSome has as many looked at again as there is room for, those who have
+// waited longest first.
 func (b *budget) wakeSome(g *group) {
-	room := b.limit.of(g.size) - g.taken
-	for ; room > 0 && len(g.waiting) > 0; room-- {
-		key := g.waiting[0]
-		g.waiting = g.waiting[1:]
-		if m := b.members[key]; m != nil && m.waiting {
-			m.waiting = false
-			b.wake(key)
-		} else {
-			room++ // gone, or taken meanwhile
+	most := b.limit.of(g.size)
+	room := [idle + 1]int{served: most - g.places[served], idle: most - g.places[idle]}
+	line := g.line
+	g.line = nil
+	for _, key := range line {
+		m := b.members[key]
+		if m == nil || m.line != g {
+			continue
 		}
+		if room[m.wants()] <= 0 {
+			g.line = append(g.line, key)
+			continue
+		}
+		room[m.wants()]--
+		m.line = nil
+		b.wake(key)
 	}
 }
 
-// seen records what a pass has seen: whether the instance is what is wanted.
-func (b *budget) seen(key fleet.Key, current bool) {
+// seen records what a pass has seen: whether the instance is what is wanted, or
+// away for one that is.
+func (b *budget) seen(key fleet.Key, current, away bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if m := b.members[key]; m != nil {
-		m.current = current
-		if current {
-			m.waiting = false
-		}
-		b.settle(m)
+	m := b.members[key]
+	if m == nil {
+		return
+	}
+	m.current = current
+	switch {
+	case current:
+		m.held = false
+		b.stepOut(key, m)
+	case away && m.place == noPlace && m.serving:
+		// The status has not heard of it: a hub has died in between.
+		m.suspect = true
+		b.put(m, served)
+		return
+	case !away && m.suspect:
+		// It is still what an edit is to replace, so it was not taken for that one.
+		m.suspect = false
+		b.put(m, noPlace)
+	}
+	b.settle(m)
+}
+
+// stepOut takes the Proxy out of the line.
+func (b *budget) stepOut(key fleet.Key, m *member) {
+	if g := m.line; g != nil {
+		m.line = nil
+		g.line = slices.DeleteFunc(g.line, func(k fleet.Key) bool { return k == key })
 	}
 }
 
@@ -216,21 +272,34 @@ func (b *budget) replace(key fleet.Key) (held string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.members[key]
-	if m == nil || m.taken || !m.offerable {
+	if m == nil || m.place != noPlace {
 		return ""
 	}
+	b.stepOut(key, m)
 	for _, s := range m.groups {
 		g := b.groups[s]
-		if most := b.limit.of(g.size); g.taken >= most {
-			if !m.waiting {
-				m.waiting = true
-				g.waiting = append(g.waiting, key)
-			}
-			return fmt.Sprintf("the instance runs on, and waits to be replaced: of the Proxies that refer to Secret %s, as many are being replaced as may be out of service at once (%d)",
-				s.secret, most)
+		if g.places[m.wants()] < b.limit.of(g.size) {
+			continue
 		}
+		m.held = m.held || m.serving
+		m.line = g
+		g.line = append(g.line, key)
+		for _, other := range m.groups {
+			if other != s {
+				b.wakeSome(b.groups[other]) // what it was woken for is another's
+			}
+		}
+		return fmt.Sprintf("the instance runs on, and waits to be replaced: of the Proxies that refer to Secret %s, as many are being replaced as may be out of service at once", s.secret)
 	}
-	m.waiting = false
-	b.take(m, true)
+	b.put(m, m.wants())
 	return ""
+}
+
+// giveBack ends a replacement that was refused: the instance serves on.
+func (b *budget) giveBack(key fleet.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m := b.members[key]; m != nil {
+		b.put(m, noPlace)
+	}
 }

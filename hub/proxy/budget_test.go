@@ -60,7 +60,7 @@ func (r *rollout) judge(k fleet.Key, h fleet.Health) {
 // instance was taken out of service.
 func (r *rollout) pass(k fleet.Key) bool {
 	current := r.version[k] == r.want
-	r.budget.seen(k, current)
+	r.budget.seen(k, current, r.fleet.Get(k).Withdrawn)
 	if current || r.budget.replace(k) != "" {
 		return false
 	}
@@ -128,13 +128,16 @@ func TestWhatIsOutOfServiceAnywayHoldsNobodyUp(t *testing.T) {
 	r.sicken(key(0)) // dead for reasons of its own
 	r.want = 1
 	if !r.pass(key(0)) {
-		t.Error("replacing a dead one costs nothing, and was refused")
+		t.Error("replacing a dead one was refused")
 	}
 	r.show(key(0), 1)
 	r.sicken(key(0))
 	r.pass(key(0))
 	if !r.pass(key(1)) {
 		t.Error("a Proxy that was dead before holds up the others")
+	}
+	if len(r.woken) > 0 {
+		t.Errorf("woken for nothing: %v", r.woken)
 	}
 }
 
@@ -180,6 +183,176 @@ func TestARestartInTheMiddleCountsWhatIsBetweenInstances(t *testing.T) {
 	}
 }
 
+// The probed site is away for a moment while a bad edit is held.
+func TestWhoFallsIllWhileItWaitsGoesOnWaiting(t *testing.T) {
+	r := newRollout(t, Limit{number: 2}, 20)
+	r.want = 1
+	for i := range 20 {
+		if r.pass(key(i)) {
+			r.show(key(i), 1)
+			r.sicken(key(i))
+		}
+	}
+	for i := range 20 {
+		r.sicken(key(i))
+	}
+	for i := range 20 {
+		if r.version[key(i)] == 0 && r.pass(key(i)) {
+			t.Fatalf("%s was replaced: it would have been well again", key(i).Name)
+		}
+	}
+}
+
+func TestOfThoseOutOfServiceAsManyAreReplacedAtOnce(t *testing.T) {
+	r := newRollout(t, Limit{number: 2}, 10)
+	for i := range 10 {
+		r.sicken(key(i))
+	}
+	r.want = 1
+	gone := 0
+	for i := range 10 {
+		if r.pass(key(i)) {
+			gone++
+		}
+	}
+	if gone != 2 {
+		t.Errorf("%d of 10 that may recover are deleted at once, 2 may", gone)
+	}
+}
+
+func TestAProxyThatRefersToAnotherSecretMeanwhileKeepsItsPlace(t *testing.T) {
+	r := newRollout(t, Limit{number: 1}, 10)
+	r.want = 1
+	gone := 0
+	for i := range 10 {
+		if r.pass(key(i)) {
+			gone++
+			r.show(key(i), 0, func(p *fleet.Proxy) { p.Secrets = []string{"auth", "init"} })
+		}
+	}
+	if gone != 1 {
+		t.Errorf("%d of 10 are out of service, 1 may", gone)
+	}
+}
+
+func TestAPlaceThatItsOwnerCannotTakeIsAnothers(t *testing.T) {
+	r := newRollout(t, Limit{number: 1}, 0)
+	both := func(p *fleet.Proxy) { p.Secrets = []string{"auth", "init"} }
+	auth := func(p *fleet.Proxy) { p.Secrets = []string{"auth"} }
+	for i, edit := range []func(*fleet.Proxy){func(*fleet.Proxy) {}, auth, both, func(*fleet.Proxy) {}} {
+		r.show(key(i), 0, edit)
+		r.heal(key(i))
+		r.pass(key(i))
+	}
+	r.want = 1
+	for i := range 4 { // 0 takes init's place, 1 takes auth's, 2 and 3 wait
+		r.pass(key(i))
+	}
+	r.show(key(0), 1)
+	r.pass(key(0))
+	r.heal(key(0)) // a place of init: for 2, which cannot take it, and so for 3
+	if r.pass(key(2)) || !r.woken[key(3)] {
+		t.Errorf("woken: %v", r.woken)
+	}
+}
+
+func TestWhatADeadHubWasAboutCounts(t *testing.T) {
+	r := newRollout(t, Limit{number: 1}, 0)
+	for i := range 2 { // the status of the first says Ready, and its pod is gone
+		r.show(key(i), 0, func(p *fleet.Proxy) { p.Verdict.Health = fleet.Healthy })
+	}
+	r.want = 1
+	r.budget.seen(key(0), false, true)
+	if r.pass(key(1)) {
+		t.Error("two of two are out of service")
+	}
+}
+
+// A restarted hub does not know the credentials yet; a healthy Proxy is no less so.
+func TestARestartTakesNoHealthyProxyForOneThatIsOutOfService(t *testing.T) {
+	r := newRollout(t, Limit{number: 1}, 0)
+	for i := range 20 {
+		r.show(key(i), 0, func(p *fleet.Proxy) { p.NeedsCredentials, p.Verdict.Health = true, fleet.Healthy })
+	}
+	r.want = 1 // edited while no hub ran
+	taken := 0
+	for i := range 20 {
+		if r.pass(key(i)) {
+			taken++
+		}
+	}
+	if taken != 1 {
+		t.Errorf("%d of 20 were taken out of service, 1 may", taken)
+	}
+}
+
+func TestRestartsInTheMiddleOfABadEditTakeNoMore(t *testing.T) {
+	const many = 20
+	version, sick := map[int]int{}, map[int]bool{}
+	for restart := range 6 {
+		r := newRollout(t, Limit{number: 1}, 0)
+		for i := range many {
+			r.show(key(i), version[i], func(p *fleet.Proxy) {
+				p.Verdict.Health = fleet.Healthy
+				if sick[i] {
+					p.Verdict.Health, p.StatusPhase = fleet.Unhealthy, "Unhealthy"
+				}
+			})
+		}
+		r.want = 1
+		for range 3 {
+			for i := range many {
+				if r.pass(key(i)) {
+					version[i], sick[i] = 1, true
+					r.show(key(i), 1)
+					r.sicken(key(i))
+				}
+			}
+		}
+		if len(sick) > 1 {
+			t.Fatalf("after %d restarts %d of %d are out of service, 1 may", restart, len(sick), many)
+		}
+	}
+}
+
+func TestAfterARestartOneThatNeverServedHoldsNoRotationUp(t *testing.T) {
+	r := newRollout(t, Limit{number: 1}, 0)
+	r.show(key(0), 0, func(p *fleet.Proxy) { p.Provisioned, p.Host, p.StatusPhase = false, "", "Provisioning" }) // a mistyped image
+	for i := 1; i < 10; i++ {
+		r.show(key(i), 0, func(p *fleet.Proxy) { p.Verdict.Health = fleet.Healthy })
+	}
+	for i := range 10 {
+		r.pass(key(i))
+	}
+	r.want = 1
+	taken := 0
+	for i := range 10 {
+		if r.pass(key(i)) {
+			taken++
+		}
+	}
+	if taken != 2 { // it, which costs nothing, and one that serves
+		t.Errorf("%d are replaced", taken)
+	}
+}
+
+func TestOneThatFlipsStandsInLineOnce(t *testing.T) {
+	r := newRollout(t, Limit{number: 1}, 2)
+	r.want = 1
+	r.pass(key(0))
+	for range 100 {
+		r.pass(key(1))
+		r.want = 0
+		r.pass(key(1))
+		r.want = 1
+	}
+	for _, g := range r.budget.groups {
+		if len(g.line) > 1 {
+			t.Errorf("%d stand in line", len(g.line))
+		}
+	}
+}
+
 // Under random moves no more than the limit are ever out of service for the
 // edit, and in the end all are replaced.
 func TestRolloutsHoldTheirLimitAndEnd(t *testing.T) {
@@ -196,7 +369,7 @@ func TestRolloutsHoldTheirLimitAndEnd(t *testing.T) {
 			switch p := r.fleet.Get(k); {
 			case p.Withdrawn: // the old one is gone, the new one is made
 				r.show(k, 1)
-				r.budget.seen(k, true)
+				r.budget.seen(k, true, false)
 			case rnd.IntN(3) == 0 && p.Verdict.Health != fleet.Healthy:
 				r.heal(k)
 			default:

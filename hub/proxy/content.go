@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,9 +35,9 @@ func readFiles(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (ma
 			if key == "" {
 				key = v1alpha1.DefaultCloudInitKey
 			}
-			data, err := readSecret(ctx, direct, p.Namespace, ref.Name, v1alpha1.ReasonCloudInitError)
+			data, err := readSecret(ctx, direct, p.Namespace, ref.Name, "cloud-init", v1alpha1.ReasonCloudInitError)
 			if err != nil {
-				return nil, fmt.Errorf("cloud-init: %w", err)
+				return nil, err
 			}
 			value, ok := data[key]
 			if !ok {
@@ -70,9 +71,9 @@ func readCredentials(ctx context.Context, direct client.Reader, p *v1alpha1.Prox
 		return nil, nil
 	}
 	name := p.Spec.AuthSecretRef.Name
-	data, err := readSecret(ctx, direct, p.Namespace, name, v1alpha1.ReasonTransientError)
+	data, err := readSecret(ctx, direct, p.Namespace, name, "credentials", v1alpha1.ReasonTransientError)
 	if err != nil {
-		return nil, fmt.Errorf("credentials: %w", err)
+		return nil, err
 	}
 	var missing []string
 	for _, key := range []string{provider.FileUsername, provider.FilePassword} {
@@ -84,13 +85,15 @@ func readCredentials(ctx context.Context, direct client.Reader, p *v1alpha1.Prox
 	switch {
 	case len(missing) > 0:
 		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: Secret %s has no %s: it needs the keys username and password", name, strings.Join(missing, " and no "))}
+	case strings.ContainsFunc(username+string(data[provider.FilePassword]), unicode.IsControl):
+		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: Secret %s has a line break or another control character in username or password, which HTTP does not allow: mind that echo ends its output with one", name)}
 	case strings.Contains(username, ":"):
 		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: the username in Secret %s has a colon in it, which HTTP does not allow: choose another", name)}
 	}
 	return &fleet.Credentials{Username: username, Password: string(data[provider.FilePassword])}, nil
 }
 
-func readSecret(ctx context.Context, direct client.Reader, namespace, name, reason string) (map[string][]byte, error) {
+func readSecret(ctx context.Context, direct client.Reader, namespace, name, what, reason string) (map[string][]byte, error) {
 	var secret corev1.Secret
 	err := direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
 	if err == nil {
@@ -100,8 +103,8 @@ func readSecret(ctx context.Context, direct client.Reader, namespace, name, reas
 	// means is said in one place.
 	switch err = pod.Classified(err); {
 	case errors.Is(err, provider.ErrNotFound):
-		return nil, &contentError{reason, fmt.Sprintf("there is no Secret %s in namespace %s: make it", name, namespace)}
+		return nil, &contentError{reason, fmt.Sprintf("%s: there is no Secret %s in namespace %s: make it", what, name, namespace)}
 	default:
-		return nil, fmt.Errorf("read secret %s: %w", name, err)
+		return nil, fmt.Errorf("%s: read secret %s: %w", what, name, err)
 	}
 }

@@ -1,13 +1,18 @@
 package proxy
 
 import (
+	"context"
+	"errors"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/provider"
 )
 
 // What an instance is made of beside the spec.
@@ -46,7 +51,7 @@ var contents = []scenario{
 		}
 		b.shows("Pending False CloudInitError")
 		b.says("there is no Secret absent in namespace crawl")
-		b.told("Warning CloudInitError: ")
+		b.told("Warning CloudInitError: cloud-init: there is no Secret")
 		if b.provided.creates() > 0 {
 			b.t.Error("asked for an instance all the same")
 		}
@@ -74,6 +79,47 @@ var contents = []scenario{
 		b.says("the instance runs")
 		if b.provided.creates() != 1 {
 			b.t.Error("replaced although the content is what it was")
+		}
+	}},
+	{"while its Secret cannot be read, what happens to the instance is seen all the same", func(b *bench) {
+		b.cloudInit("unreadable")
+		b.secret("unreadable", map[string]string{"user-data": "x"})
+		b.ready()
+		b.pass.direct = refusing{b.pass.direct}
+		b.provided.inst.State = provider.StateStopped
+		if _, err := b.once(); err == nil {
+			b.t.Error("not tried again")
+		}
+		b.shows("Replacing False Replacing")
+		b.provided.inst = nil
+		for range 3 {
+			if _, err := b.once(); err == nil {
+				b.t.Error("not tried again")
+			}
+		}
+		b.shows("Pending False TransientError")
+		b.says("the Secrets that it refers to cannot be read")
+	}},
+	{"a restart in the middle of a rotation takes no healthy Proxy out of service", func(b *bench) {
+		b.edit(func(p *v1alpha1.Proxy) { p.Spec.AuthSecretRef = &v1alpha1.SecretReference{Name: "rotated"} })
+		b.secret("rotated", map[string]string{"username": "u", "password": "one"})
+		b.ready()
+		b.secret("rotated", map[string]string{"username": "u", "password": "two"})
+		b.restart()
+		// Another Proxy of the same Secret has the only place.
+		other := *b.pass.fleet.Get(b.fleetKey())
+		other.Name, other.UID, other.Instance = "other", "other", "other"
+		b.pass.fleet.Upsert(other)
+		b.pass.budget.seen(other.Key, false, false)
+		if held := b.pass.budget.replace(other.Key); held != "" {
+			b.t.Fatal(held)
+		}
+		b.pass.fleet.SetWithdrawn(other.Key, "other", true)
+		b.mustOnce()
+		b.shows("Ready True Created")
+		b.says("waits to be replaced")
+		if c := b.pass.fleet.Get(b.fleetKey()).Credentials; c == nil || c.Password != "one" {
+			b.t.Error("the fleet does not know the password that the instance has")
 		}
 	}},
 	{"an edited Secret replaces the instance", func(b *bench) {
@@ -122,10 +168,24 @@ var contents = []scenario{
 		b.secret("creds", map[string]string{"username": "a:b", "password": "p"})
 		b.mustOnce()
 		b.says("colon")
+		b.told("Warning TransientError: credentials: there is", "Warning TransientError: credentials: Secret creds has no username", "Warning TransientError: credentials: the username")
+		b.secret("creds", map[string]string{"username": "a", "password": "p\n"})
+		b.mustOnce()
+		b.says("line break")
 		b.secret("creds", map[string]string{"username": "a", "password": "p"})
 		b.mustOnce()
 		b.shows("Provisioning False Provisioning")
 	}},
+}
+
+// refusing reads all but Secrets.
+type refusing struct{ client.Reader }
+
+func (r refusing) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, secret := o.(*corev1.Secret); secret {
+		return apierrors.NewInternalError(errors.New("the key server is away"))
+	}
+	return r.Reader.Get(ctx, key, o, opts...)
 }
 
 func (b *bench) unsecret(name string) {

@@ -72,7 +72,7 @@ func SetUp(mgr mcmanager.Manager, o Options) error {
 		Watches(&v1alpha1.Proxy{}, onProxies(r.fresh)).
 		Watches(&corev1.Pod{}, onPods, mcbuilder.OnlyMetadata).
 		Watches(&corev1.Secret{}, onSecrets(refs), mcbuilder.OnlyMetadata).
-		WatchesRawSource(fleetSource(o.Fleet, r.budget, refs, r.fresh)).
+		WatchesRawSource(fleetSource(o.Fleet, r.budget, refs)).
 		WithOptions(controller.TypedOptions[mcreconcile.Request]{
 			SkipNameValidation:      ptr.To(true), // names need be unique in a hub, not in a process
 			MaxConcurrentReconciles: o.MaxConcurrent,
@@ -134,34 +134,37 @@ func (r *reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	if !ok {
 		return ctrl.Result{}, multicluster.ErrClusterNotFound
 	}
-	p, err := r.read(ctx, cl, req.NamespacedName)
+	p, err := r.read(ctx, cl, name, req.NamespacedName)
 	if err != nil || p == nil {
 		return ctrl.Result{}, err
 	}
-	pods := pod.Provider{Reader: cl.GetAPIReader(), Writer: cl.GetClient(), DefaultImage: r.DefaultImage}
+	var instances provider.Provider
+	if p.Spec.Provider == v1alpha1.ProviderKubernetes {
+		pods := pod.Provider{Reader: cl.GetAPIReader(), Writer: cl.GetClient(), DefaultImage: r.DefaultImage}
+		instances = provider.Observed(pods, r.Recorder, string(p.Spec.Provider), name)
+	}
 	s := &pass{
 		spoke: spoke{
 			name: name, clusterUID: clusterUID, client: cl.GetClient(), direct: cl.GetAPIReader(),
-			provider: provider.Observed(pods, r.Recorder, string(v1alpha1.ProviderKubernetes), name),
+			provider: instances,
 			recorder: cl.GetEventRecorder("proxy-operator"),
 		},
 		hubID: r.HubID, providerConfig: r.DefaultImage, fleet: r.Fleet, budget: r.budget, pauses: r.pauses, fresh: r.fresh, now: time.Now,
 	}
 	res, err := s.run(ctx, p)
-	// What comes again by itself makes way for what has news.
-	res.Priority = ptr.To(handler.LowPriority)
+	if err == nil && !s.raced {
+		// What comes again by itself makes way for what has news.
+		res.Priority = ptr.To(handler.LowPriority)
+	}
 	return res, err
 }
 
 // read returns the Proxy as it is after this hub's own writes; nil when it is gone.
-func (r *reconciler) read(ctx context.Context, cl cluster.Cluster, key client.ObjectKey) (*v1alpha1.Proxy, error) {
+func (r *reconciler) read(ctx context.Context, cl cluster.Cluster, spoke string, key client.ObjectKey) (*v1alpha1.Proxy, error) {
 	var p v1alpha1.Proxy
 	err := cl.GetClient().Get(ctx, key, &p)
-	if err == nil && r.fresh.behind(&p) {
-		uid := p.UID
-		if err = cl.GetAPIReader().Get(ctx, key, &p); apierrors.IsNotFound(err) {
-			r.fresh.forget(uid)
-		}
+	if err == nil && r.fresh.behind(spoke, &p) {
+		err = cl.GetAPIReader().Get(ctx, key, &p)
 	}
 	if apierrors.IsNotFound(err) {
 		return nil, nil

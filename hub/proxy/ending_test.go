@@ -61,6 +61,49 @@ var endings = []scenario{
 			b.t.Errorf("called %s", calls)
 		}
 	}},
+	{"a look that fails once it is to go does not call it provisioned", func(b *bench) {
+		b.ready()
+		b.delete()
+		b.provided.fail["get"] = transient(1)
+		if _, err := b.once(); err == nil {
+			b.t.Error("not tried again")
+		}
+		b.shows("Deleting False Deleting")
+		b.provided.fail["get"] = nil
+		b.mustOnce()
+		b.provided.inst = nil
+		b.mustOnce()
+		b.gone()
+	}},
+	{"one that has lost a label is abandoned all the same: a collector goes by the owner", func(b *bench) {
+		b.ready()
+		b.provided.inst.Owner.Hub = ""
+		b.annotate(v1alpha1.AnnotationAbandon, "true")
+		b.delete()
+		b.mustOnce()
+		b.gone()
+		if !slices.Contains(b.provided.calls, "abandon") {
+			b.t.Errorf("called %v", b.provided.calls)
+		}
+	}},
+	{"a Proxy of a provider that this hub does not have is let alone, and not let go", func(b *bench) {
+		b.ready()
+		calls := len(b.provided.calls)
+		b.pass.provider = nil
+		b.edit(func(p *v1alpha1.Proxy) { p.Spec.MaxLeases = new(int32(3)) })
+		b.mustOnce()
+		b.shows("Failed False PermanentError")
+		b.delete()
+		b.mustOnce()
+		if p := b.proxy(); !slices.Contains(p.Finalizers, v1alpha1.Finalizer) || len(b.provided.calls) > calls {
+			b.t.Errorf("finalizers %v, calls %v", p.Finalizers, b.provided.calls[calls:])
+		}
+		b.pass.provider = b.provided
+		b.mustOnce()
+		b.provided.inst = nil
+		b.mustOnce()
+		b.gone()
+	}},
 	{"what an instance needed goes before its Proxy", func(b *bench) {
 		b.ready()
 		b.delete()
@@ -92,12 +135,23 @@ var endings = []scenario{
 		b.mustOnce()
 		b.gone()
 	}},
-	{"a replacement that is refused for good is not called failed: it is tried again", func(b *bench) {
+	{"a replacement that is refused takes nothing out of service, and is tried again", func(b *bench) {
 		b.ready()
 		b.edit(func(p *v1alpha1.Proxy) { p.Spec.Port = 8888 })
 		b.provided.fail["delete"] = fmt.Errorf("a webhook says no: %w", provider.ErrPermanent)
-		b.mustOnce()
-		b.shows("Replacing False Replacing")
+		for range 3 {
+			if res := b.mustOnce(); res.RequeueAfter < 48*time.Second {
+				b.t.Errorf("again after %s", res.RequeueAfter)
+			}
+		}
+		b.shows("Ready True Created")
+		b.says("a webhook says no")
+		if !b.pass.fleet.Get(b.fleetKey()).Offerable() {
+			b.t.Error("a healthy instance is offered to nobody")
+		}
+		if want := []string{"object", "status"}; !slices.Equal(b.writes, want) {
+			b.t.Errorf("wrote %v, want %v", b.writes, want)
+		}
 		b.provided.fail["delete"] = nil
 		b.mustOnce()
 		b.provided.inst = nil

@@ -25,6 +25,8 @@ type note struct{ kind, reason, text string }
 
 // event writes an Event about p. It does not wait for it.
 func (s *pass) event(p *v1alpha1.Proxy, kind, reason, text string) {
+	// With the resource version in its reference, no Event is taken for another's
+	// repetition, whose note it would not show.
 	s.recorder.Eventf(p, nil, kind, reason, "Reconcile", "%s", clip(text))
 }
 

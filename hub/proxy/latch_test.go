@@ -92,6 +92,14 @@ var latches = []scenario{
 		b.mustOnce()
 		b.shows("Provisioning False Provisioning")
 	}},
+	{"a latch does not take over what was in the way meanwhile", func(b *bench) {
+		b.failedForGood()
+		b.provided.inst = &provider.Instance{ID: "x", ProviderID: "x", State: provider.StateRunning} // a stranger's
+		b.mustOnce()
+		b.says("an instance of this name exists already")
+		b.provided.inst = nil
+		b.tried("the stranger is gone")
+	}},
 	{"a latch outlives the hub", func(b *bench) {
 		b.failedForGood()
 		b.restart()

@@ -36,6 +36,9 @@ func (s *pass) want(ctx context.Context, p *v1alpha1.Proxy) (wanted, error) {
 		return want, nil
 	}
 	if err != nil {
+		// The log has the words; here they would differ every time.
+		want.blocked = trouble{v1alpha1.ReasonTransientError, fmt.Sprintf(
+			"the Secrets that it refers to cannot be read, which will be tried again (%s)", reasonFor(err)), pollDrift}
 		return want, err
 	}
 	want.files = files
@@ -47,6 +50,14 @@ func (s *pass) want(ctx context.Context, p *v1alpha1.Proxy) (wanted, error) {
 	}
 	want.inputs, err = inputs(p.Generation, want.hash, s.providerConfig, p.Annotations[v1alpha1.AnnotationRetry])
 	return want, err
+}
+
+// reasonFor is what an API server calls its refusal.
+func reasonFor(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != "" {
+		return string(reason)
+	}
+	return "no answer"
 }
 
 // managed looks at the instance, does what the plan says and stages the status.
@@ -71,11 +82,16 @@ func (s *pass) managed(ctx context.Context, p *v1alpha1.Proxy, want wanted) (res
 	}
 	next := plan(now)
 	s.told = next.told
-	if next.reason != "" {
-		// Staged before it is done: if doing it fails, what is known stands.
-		s.stage(p, t, next)
+	if !s.latched {
+		p.Status.FailedInputs = ""
 	}
+	// Staged before it is done: if doing it fails, what is known stands.
+	s.stage(p, t, next)
+	before := s.seen(p)
 	if err := s.do(ctx, p, next.act, &t); err != nil {
+		if next.act == actDelete && !now.deleting && refused(err) && now.seenRunning && before != nil {
+			return s.servesOn(p, before, want, err), false, nil
+		}
 		res, err = s.failed(p, next, want, err)
 		return res, false, err
 	}
@@ -89,6 +105,22 @@ func (s *pass) managed(ctx context.Context, p *v1alpha1.Proxy, want wanted) (res
 		return ctrl.Result{}, false, nil
 	}
 	return ctrl.Result{RequeueAfter: spread(next.wait)}, false, nil
+}
+
+// refused says that nothing has been done, and will not be by trying again soon.
+func refused(err error) bool {
+	return errors.Is(err, provider.ErrPermanent) || errors.Is(err, provider.ErrLasting) || errors.Is(err, provider.ErrQuotaExceeded)
+}
+
+// servesOn puts an instance back into service whose replacement was refused: it
+// is as good as it was a moment ago.
+func (s *pass) servesOn(p *v1alpha1.Proxy, before *fleet.Proxy, want wanted, err error) ctrl.Result {
+	s.fleet.SetWithdrawn(s.key(p), before.Instance, false)
+	s.fleet.SetVerdict(s.key(p), before.Subject(), before.Verdict)
+	s.budget.giveBack(s.key(p))
+	s.base.DeepCopyInto(&p.Status)
+	res, _ := s.failed(p, step{}, want, err) // refused: it comes again by itself
+	return res
 }
 
 // target is the instance that a pass is about.
@@ -130,7 +162,7 @@ func (s *pass) situation(p *v1alpha1.Proxy, t *target) (situation, error) {
 		if now.blocked == (trouble{}) {
 			now.blocked = s.remembered(p, t.want)
 		}
-		s.budget.seen(s.key(p), false)
+		s.budget.seen(s.key(p), false, true)
 		return now, nil
 	}
 	now.seenRunning = provisioned(p) && p.Status.ProviderID == t.inst.ProviderID
@@ -147,7 +179,7 @@ func (s *pass) situation(p *v1alpha1.Proxy, t *target) (situation, error) {
 		return now, nil
 	}
 	going := t.inst.State == provider.StateDeleting || t.inst.State == provider.StateStopped
-	s.budget.seen(s.key(p), t.fit == fits && !going)
+	s.budget.seen(s.key(p), t.fit == fits || t.fit == newer, going)
 	if t.fit == differs && !going {
 		now.held = s.budget.replace(s.key(p))
 	}
@@ -182,9 +214,10 @@ func (s *pass) know(ctx context.Context, p *v1alpha1.Proxy, t *target) error {
 // remembered is what an earlier pass has learnt about asking for an instance.
 func (s *pass) remembered(p *v1alpha1.Proxy, want wanted) trouble {
 	if c := s.written; c != nil && c.Reason == v1alpha1.ReasonPermanentError && p.Status.FailedInputs == want.inputs {
+		s.latched = true
 		return trouble{reason: c.Reason, message: c.Message}
 	}
-	if left := s.pauses.left(string(p.UID), want.inputs, s.now()); left > 0 && s.written != nil && s.written.Reason == v1alpha1.ReasonQuotaExceeded {
+	if left := s.pauses.left(s.pausedAs(p), want.inputs, s.now()); left > 0 && s.written != nil && s.written.Reason == v1alpha1.ReasonQuotaExceeded {
 		return trouble{s.written.Reason, s.written.Message, left}
 	}
 	return trouble{}
@@ -196,12 +229,12 @@ func (s *pass) stage(p *v1alpha1.Proxy, t target, next step) {
 	if inst != nil && !t.ours() && !next.provisioned {
 		inst = nil // somebody else's: its id and address are not this Proxy's
 	}
-	setInstance(p, inst, t.fit == fits)
-	setProvisioned(p, next.provisioned, next.reason, next.message)
-	finishStatus(p, s.seen(p), p.Status.ProviderID)
 	if t.ours() && t.credentials != nil {
 		s.credentials = func() { s.fleet.SetCredentials(s.key(p), inst.ProviderID, t.credentials) }
 	}
+	setInstance(p, inst, t.fit == fits)
+	setProvisioned(p, next.provisioned, next.reason, next.message)
+	finishStatus(p, s.seen(p), p.Status.ProviderID)
 }
 
 // do carries the plan out. What it creates is the target's instance then.
@@ -209,6 +242,9 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 	logger := log.FromContext(ctx)
 	switch a {
 	case actCreate:
+		if err := s.mark(ctx, p, t.want.hash); err != nil {
+			return err
+		}
 		created, err := s.provider.Create(ctx, provider.CreateRequest{
 			Ref: t.ref, Owner: t.owner, SpecHash: t.want.hash, Spoke: s.name, ProxyName: p.Name, Spec: &p.Spec, Files: t.want.files,
 		})
@@ -219,19 +255,22 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 		if t.want.credentials != nil {
 			t.credentials = t.want.credentials
 		}
-		s.pauses.forget(string(p.UID))
-		s.budget.seen(s.key(p), true)
+		s.pauses.forget(s.pausedAs(p))
+		s.budget.seen(s.key(p), true, false)
 		logger.Info("Created instance", "providerID", created.ProviderID, "specHash", t.want.hash)
 	case actDelete, actForce:
 		// Out of service first: from here on it is offered to nobody, although
 		// the status does not say so yet.
 		s.fleet.SetWithdrawn(s.key(p), t.inst.ProviderID, true)
+		if err := s.mark(ctx, p, t.want.hash); err != nil {
+			return err
+		}
 		if err := s.provider.Delete(ctx, t.ref, t.inst.ID, a == actForce); err != nil {
 			return err
 		}
 		logger.Info("Deleting instance", "providerID", t.inst.ProviderID, "forced", a == actForce)
 		if a == actForce {
-			s.event(p, warning, "InstanceForceDeleted", "instance "+t.inst.ProviderID+" removed without its node's confirmation, as annotated")
+			s.event(p, warning, "InstanceForceDeleted", "instance "+t.inst.ProviderID+" is removed without waiting for its node, as annotated")
 		}
 	case actRelease:
 		if err := s.provider.Clear(ctx, t.ref, t.owner); err != nil {
@@ -256,40 +295,31 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 }
 
 // failed stages what an error means that came up while step next was done, or
-// before there was one. An instance that has been seen running stays
-// provisioned: a provider's hiccup takes no proxy from anybody.
+// before there was one.
 func (s *pass) failed(p *v1alpha1.Proxy, next step, want wanted, err error) (ctrl.Result, error) {
-	var res ctrl.Result
-	lasting := errors.Is(err, provider.ErrLasting)
-	said := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
-	switch {
-	case apierrors.IsConflict(err) || errors.Is(err, provider.ErrExists):
+	if apierrors.IsConflict(err) || errors.Is(err, provider.ErrExists) {
 		return ctrl.Result{RequeueAfter: spread(retrySoon)}, nil
-	case next.act == actCreate && errors.Is(err, provider.ErrPermanent):
-		s.setTrouble(p, false, v1alpha1.ReasonPermanentError,
-			"this will not work until the spec or what it refers to is changed, or the Proxy is annotated with "+v1alpha1.AnnotationRetry, err)
+	}
+	said := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+	v := planFailure(failure{
+		err: err, doing: next.act, deleting: !p.DeletionTimestamp.IsZero(), provisioned: provisioned(p),
+		replacing: said != nil && said.Reason == v1alpha1.ReasonReplacing,
+	})
+	s.setTrouble(p, v.provisioned, v.reason, v.sentence, err)
+	if v.latched {
 		p.Status.FailedInputs = want.inputs
-		finishStatus(p, s.seen(p), p.Status.ProviderID)
-		return res, nil
-	case next.act == actCreate && errors.Is(err, provider.ErrQuotaExceeded):
-		s.setTrouble(p, false, v1alpha1.ReasonQuotaExceeded, "this will be tried again every five minutes", err)
-		res.RequeueAfter = spread(pollQuota)
-		s.pauses.put(string(p.UID), want.inputs, s.now(), res.RequeueAfter)
-		finishStatus(p, s.seen(p), p.Status.ProviderID)
-		return res, nil
-	case next.act != actCreate && provisioned(p):
-		s.setTrouble(p, true, v1alpha1.ReasonCreated, "the instance ran when it was last seen", err)
-	case !p.DeletionTimestamp.IsZero():
-		s.setTrouble(p, false, v1alpha1.ReasonDeleting, "the instance is to go, and will be tried again", err)
-	case said != nil && said.Reason == v1alpha1.ReasonReplacing:
-		s.setTrouble(p, false, said.Reason, "the old instance is to go, and will be tried again", err)
-	default:
-		s.setTrouble(p, false, v1alpha1.ReasonTransientError, "this will be tried again", err)
 	}
 	finishStatus(p, s.seen(p), p.Status.ProviderID)
-	if lasting || errors.Is(err, provider.ErrPermanent) || errors.Is(err, provider.ErrQuotaExceeded) {
-		res.RequeueAfter = spread(pollDrift)
-		return res, nil
+	if v.wait == 0 && !v.latched {
+		return ctrl.Result{}, fmt.Errorf("reconcile instance: %w", err)
 	}
-	return res, fmt.Errorf("reconcile instance: %w", err)
+	wait := spread(v.wait)
+	if v.paused {
+		s.pauses.put(s.pausedAs(p), want.inputs, s.now(), wait)
+	}
+	return ctrl.Result{RequeueAfter: wait}, nil
 }
+
+// pausedAs names the Proxy among those of all spokes: what a spoke calls a UID
+// is its own word.
+func (s *pass) pausedAs(p *v1alpha1.Proxy) string { return s.name + "/" + string(p.UID) }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -37,8 +38,8 @@ type spoke struct {
 	name       string
 	clusterUID string
 	client     client.Client
-	direct     client.Reader // never a cache
-	provider   provider.Provider
+	direct     client.Reader     // never a cache
+	provider   provider.Provider // nil: this hub has none of that name
 	recorder   events.EventRecorder
 }
 
@@ -57,6 +58,10 @@ type pass struct {
 
 	// written is condition Provisioned as the status had it before this pass.
 	written *metav1.Condition
+	// base is the status as it is at the API server.
+	base *v1alpha1.ProxyStatus
+	// latched says that what is said of a permanent error is repeated from there.
+	latched bool
 	// raced says that others have changed the object's metadata under this pass.
 	raced bool
 	// told is the reason of the Event about this pass, where it is not the condition's.
@@ -76,34 +81,40 @@ func (s *pass) run(ctx context.Context, p *v1alpha1.Proxy) (ctrl.Result, error) 
 	if deleting && !external && !controllerutil.ContainsFinalizer(p, v1alpha1.Finalizer) {
 		return ctrl.Result{}, nil
 	}
+	known := external || s.provider != nil
 	var want wanted
 	var unread error
-	if external {
+	switch {
+	case deleting || !known:
+	case external:
 		unread = s.readExternal(ctx, p, &want)
-	} else if !deleting {
+	default:
 		want, unread = s.want(ctx, p)
 	}
-	if !deleting {
+	if !deleting && known {
 		if err := s.claim(ctx, p, want.hash); err != nil {
 			return conflictLater(err)
 		}
 	}
 
 	base := p.DeepCopy()
+	s.base = &base.Status
 	s.written = meta.FindStatusCondition(base.Status.Conditions, v1alpha1.ConditionProvisioned)
 	var res ctrl.Result
 	var err error
 	gone := false
 	switch {
+	case !known:
+		s.unknown(p)
 	case external:
 		res, err = s.external(p, want, unread)
-	case unread != nil:
-		res, err = s.failed(p, step{}, want, unread)
 	default:
-		res, gone, err = s.managed(ctx, p, want)
+		if res, gone, err = s.managed(ctx, p, want); err == nil && !errors.Is(unread, provider.ErrLasting) {
+			err = unread
+		}
 	}
 	if gone {
-		return res, err
+		return res, nil
 	}
 	if patchErr := s.patchStatus(ctx, base, p); patchErr != nil {
 		if err != nil {
@@ -119,6 +130,15 @@ func (s *pass) run(ctx context.Context, p *v1alpha1.Proxy) (ctrl.Result, error) 
 		res.RequeueAfter = spread(retrySoon)
 	}
 	return res, err
+}
+
+// unknown is about a Proxy of a provider that this hub does not have, as one of a
+// newer version may. Nothing is asked for, and nothing let go: there may be an
+// instance.
+func (s *pass) unknown(p *v1alpha1.Proxy) {
+	setProvisioned(p, false, v1alpha1.ReasonPermanentError, fmt.Sprintf(
+		"this version of the hub has no provider %q: run one that has it, or delete this Proxy there", p.Spec.Provider))
+	finishStatus(p, s.seen(p), p.Status.ProviderID)
 }
 
 // readExternal reads the credentials of a proxy that somebody else runs.
@@ -170,7 +190,17 @@ func (s *pass) key(p *v1alpha1.Proxy) fleet.Key {
 	return fleet.Key{Cluster: s.name, Namespace: p.Namespace, Name: p.Name}
 }
 
-func (s *pass) seen(p *v1alpha1.Proxy) *fleet.Proxy { return s.fleet.Get(s.key(p)) }
+// seen is the fleet's view, nil where it has none. Credentials that this pass is
+// about to tell it count as known.
+func (s *pass) seen(p *v1alpha1.Proxy) *fleet.Proxy {
+	seen := s.fleet.Get(s.key(p))
+	if seen == nil || s.credentials == nil {
+		return seen
+	}
+	knowing := *seen
+	knowing.Credentials = &fleet.Credentials{}
+	return &knowing
+}
 
 func conflictLater(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/internal/provider"
@@ -85,6 +86,7 @@ const (
 	reasonDeleting       = "Deleting"
 	reasonPermanentError = "PermanentError"
 	reasonTransientError = "TransientError"
+	reasonQuotaExceeded  = "QuotaExceeded"
 )
 
 // Reasons of Events that are no condition's.
@@ -107,7 +109,7 @@ func plan(s situation) step {
 	inst := s.inst
 	switch {
 	case inst == nil && s.blocked != trouble{}:
-		return step{act: actNone, reason: s.blocked.reason, message: s.blocked.message, wait: s.blocked.wait}
+		return step{act: actNone, reason: s.blocked.reason, message: s.blocked.message, wait: s.blocked.wait, told: s.blocked.reason}
 	case inst == nil:
 		return step{act: actCreate, reason: reasonProvisioning, message: notRunning, wait: pollSoon}
 	case inst.Owner != s.owner:
@@ -161,7 +163,7 @@ func planForeign(s situation) step {
 		// Known by its id, so still the one that was made: somebody has taken a
 		// label off. It serves on, but nothing proves any more that it may be deleted.
 		return step{act: actNone, provisioned: true, reason: reasonCreated,
-			message: "the instance runs, but has lost this hub's labels: put them back, or it will be neither replaced nor deleted",
+			message: "the instance runs, but has lost this hub's labels: put them back, or it will not be replaced, and a deletion leaves it to the cluster's collector",
 			wait:    pollDrift, told: toldLabelsLost}
 	}
 	// Adopting it could give one instance two owners, deleting it could hurt
@@ -186,7 +188,7 @@ func planGoing(s situation, reason, message string) step {
 	if inst.GoneBy.IsZero() || s.now.Before(inst.GoneBy) {
 		return going
 	}
-	if s.force {
+	if s.force && !inst.Forced {
 		going.act = actForce
 	}
 	if s.now.After(inst.GoneBy.Add(overdue)) {
@@ -202,15 +204,63 @@ func planGoing(s situation, reason, message string) step {
 func planDeletion(s situation) step {
 	const message = "the instance is going"
 	switch {
+	case s.inst != nil && s.abandon:
+		// Whatever its labels say: a cluster's collector goes by the owner reference.
+		return step{act: actAbandon, reason: reasonDeleting, message: "the instance is given up"}
 	case s.inst == nil || s.inst.Owner != s.owner:
-		return step{act: actRelease}
-	case s.abandon:
-		return step{act: actAbandon}
+		return step{act: actRelease, reason: reasonDeleting, message: "there is no instance of ours any more"}
 	case s.inst.State == provider.StateDeleting:
 		return planGoing(s, reasonDeleting, message)
 	default:
 		return step{act: actDelete, reason: reasonDeleting, message: message, wait: pollSoon}
 	}
+}
+
+// failure is what is known of a pass that ended in an error.
+type failure struct {
+	err error
+	// doing is what it was about, actNone while it only looked.
+	doing       act
+	deleting    bool
+	provisioned bool
+	replacing   bool // that is what the Proxy says of itself
+}
+
+// verdict is what to say of a failure.
+type verdict struct {
+	provisioned bool
+	reason      string
+	sentence    string // the error follows it
+	// wait is when to try again; zero: soon, and later every time.
+	wait time.Duration
+	// latched: not until one of the inputs changes. paused: not before wait.
+	latched, paused bool
+}
+
+// planFailure says what an error means. An instance that has been seen running
+// stays provisioned: a provider's hiccup takes no proxy from anybody.
+func planFailure(f failure) verdict {
+	permanent, quota := errors.Is(f.err, provider.ErrPermanent), errors.Is(f.err, provider.ErrQuotaExceeded)
+	var v verdict
+	switch {
+	case f.deleting:
+		v = verdict{reason: reasonDeleting, sentence: "the instance is to go, and will be tried again"}
+	case f.doing == actCreate && permanent:
+		return verdict{reason: reasonPermanentError, latched: true,
+			sentence: "this will not work until the spec or what it refers to is changed, or the Proxy is annotated with crawl.proxyfleet.dev/retry"}
+	case f.doing == actCreate && quota:
+		return verdict{reason: reasonQuotaExceeded, sentence: "this will be tried again every five minutes", wait: pollQuota, paused: true}
+	case f.doing != actCreate && f.provisioned:
+		v = verdict{provisioned: true, reason: reasonCreated, sentence: "the instance ran when it was last seen"}
+	case f.replacing:
+		v = verdict{reason: reasonReplacing, sentence: "the old instance is to go, and will be tried again"}
+	default:
+		v = verdict{reason: reasonTransientError, sentence: "this will be tried again"}
+	}
+	if permanent || quota || errors.Is(f.err, provider.ErrLasting) {
+		v.wait = pollDrift // somebody has to do something first
+	}
+	return v
 }
 
 func withDetail(sentence, detail string) string {

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -53,11 +55,11 @@ func TestPlan(t *testing.T) {
 		{"vanished after it ran: create again", situation{seenRunning: true},
 			step{actCreate, false, "Provisioning", notRunning, pollSoon, ""}},
 		{"cloud-init cannot be read, nothing there: wait for it", situation{blocked: noSecret},
-			step{actNone, false, "CloudInitError", "there is no Secret init", pollDrift, ""}},
+			step{actNone, false, "CloudInitError", "there is no Secret init", pollDrift, "CloudInitError"}},
 		{"failed for good with these inputs: silent", situation{blocked: trouble{"PermanentError", "no such field", 0}},
-			step{actNone, false, "PermanentError", "no such field", 0, ""}},
+			step{actNone, false, "PermanentError", "no such field", 0, "PermanentError"}},
 		{"quota exceeded: what is left of the wait", situation{blocked: trouble{"QuotaExceeded", "pods=10", time.Minute}},
-			step{actNone, false, "QuotaExceeded", "pods=10", time.Minute, ""}},
+			step{actNone, false, "QuotaExceeded", "pods=10", time.Minute, "QuotaExceeded"}},
 
 		{"created, not running: wait", situation{inst: instance(provider.StateProvisioning)},
 			step{actNone, false, "Provisioning", notRunning, pollSoon, ""}},
@@ -118,10 +120,16 @@ func TestPlan(t *testing.T) {
 			step{actNone, false, "Deleting", "the instance should have been gone by 2026-01-02T11:00:00Z", pollSoon, toldOverdue}},
 		{"deletion: its node is dead, by force if annotated", situation{deleting: true, force: true, inst: instance(provider.StateDeleting, goneBy(noon.Add(-time.Hour)))},
 			step{actForce, false, "Deleting", "the instance should have been gone by 2026-01-02T11:00:00Z", pollSoon, toldOverdue}},
-		{"deletion: gone, let go", situation{deleting: true, seenRunning: true}, step{act: actRelease}},
-		{"deletion: abandoned, if annotated", situation{deleting: true, abandon: true, inst: instance(provider.StateRunning)}, step{act: actAbandon}},
+		{"deletion: gone, let go", situation{deleting: true, seenRunning: true},
+			step{actRelease, false, "Deleting", "there is no instance of ours any more", 0, ""}},
+		{"deletion: abandoned, if annotated", situation{deleting: true, abandon: true, inst: instance(provider.StateRunning)},
+			step{actAbandon, false, "Deleting", "the instance is given up", 0, ""}},
+		{"deletion: abandoned although it has lost a label: the collector goes by the owner reference", situation{deleting: true, abandon: true, inst: instance(provider.StateRunning, foreign(func(o *provider.Owner) { o.Hub = "" }))},
+			step{actAbandon, false, "Deleting", "the instance is given up", 0, ""}},
+		{"deletion: forced already, and something else keeps it", situation{deleting: true, force: true, inst: instance(provider.StateDeleting, goneBy(noon.Add(-time.Hour)), func(i *provider.Instance) { i.Forced = true })},
+			step{actNone, false, "Deleting", "the instance should have been gone by 2026-01-02T11:00:00Z", pollSoon, toldOverdue}},
 		{"deletion: another cluster's instance is not ours to delete", situation{deleting: true, inst: instance(provider.StateRunning, foreign(func(o *provider.Owner) { o.ClusterUID = "other" }))},
-			step{act: actRelease}},
+			step{actRelease, false, "Deleting", "there is no instance of ours any more", 0, ""}},
 		{"abandoning is for deletions alone", situation{abandon: true, inst: instance(provider.StateRunning)},
 			step{actNone, true, "Created", "the instance runs", pollDrift, ""}},
 	} {
@@ -138,10 +146,46 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// What an error means, by what was under way.
+func TestPlanFailure(t *testing.T) {
+	soon, later := time.Duration(0), pollDrift
+	for _, tc := range []struct {
+		name string
+		f    failure
+		want verdict // sentence apart
+	}{
+		{"a creation that may work next time", failure{err: provider.ErrTransient, doing: actCreate}, verdict{reason: "TransientError", wait: soon}},
+		{"a creation for which the hub lacks a right", failure{err: provider.ErrLasting, doing: actCreate}, verdict{reason: "TransientError", wait: later}},
+		{"a creation that never works", failure{err: provider.ErrPermanent, doing: actCreate}, verdict{reason: "PermanentError", latched: true}},
+		{"a creation beyond the quota", failure{err: provider.ErrQuotaExceeded, doing: actCreate}, verdict{reason: "QuotaExceeded", wait: pollQuota, paused: true}},
+		{"no class counts as transient", failure{err: errors.New("x"), doing: actCreate}, verdict{reason: "TransientError", wait: soon}},
+		{"a look at one that ran", failure{err: provider.ErrTransient, provisioned: true}, verdict{provisioned: true, reason: "Created", wait: soon}},
+		{"a look at one that ran, without the right", failure{err: provider.ErrLasting, provisioned: true}, verdict{provisioned: true, reason: "Created", wait: later}},
+		{"a look at one that never ran", failure{err: provider.ErrTransient}, verdict{reason: "TransientError", wait: soon}},
+		{"a replacement", failure{err: provider.ErrTransient, doing: actDelete, replacing: true}, verdict{reason: "Replacing", wait: soon}},
+		{"a replacement that is refused for good", failure{err: provider.ErrPermanent, doing: actDelete, replacing: true}, verdict{reason: "Replacing", wait: later}},
+		{"a look during a replacement", failure{err: provider.ErrTransient, replacing: true}, verdict{reason: "Replacing", wait: soon}},
+		{"a deletion", failure{err: provider.ErrTransient, doing: actDelete, deleting: true}, verdict{reason: "Deleting", wait: soon}},
+		{"a deletion that is refused for good", failure{err: provider.ErrPermanent, doing: actDelete, deleting: true}, verdict{reason: "Deleting", wait: later}},
+		{"a look at one that ran, once it is to go", failure{err: provider.ErrTransient, deleting: true, provisioned: true}, verdict{reason: "Deleting", wait: soon}},
+		{"what the instance needed does not go", failure{err: provider.ErrTransient, doing: actRelease, deleting: true, provisioned: true}, verdict{reason: "Deleting", wait: soon}},
+	} {
+		tc.f.err = fmt.Errorf("call: %w", tc.f.err)
+		got := planFailure(tc.f)
+		if got.sentence == "" {
+			t.Errorf("%s: says nothing", tc.name)
+		}
+		if got.sentence = ""; got != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
 func TestThePlansReasonsAreTheAPIs(t *testing.T) {
 	for mine, api := range map[string]string{
 		reasonProvisioning: v1alpha1.ReasonProvisioning, reasonCreated: v1alpha1.ReasonCreated, reasonReplacing: v1alpha1.ReasonReplacing,
 		reasonDeleting: v1alpha1.ReasonDeleting, reasonPermanentError: v1alpha1.ReasonPermanentError, reasonTransientError: v1alpha1.ReasonTransientError,
+		reasonQuotaExceeded: v1alpha1.ReasonQuotaExceeded,
 	} {
 		if mine != api {
 			t.Errorf("plan says %q, the API %q", mine, api)

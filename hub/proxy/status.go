@@ -81,14 +81,14 @@ func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 	switch {
 	case !provisioned(p):
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonNotProvisioned, "nothing to probe yet")
+	case seen != nil && seen.NeedsCredentials && seen.Credentials == nil:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "the credentials are not known: condition Provisioned says why")
 	case v.Health == fleet.Healthy:
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v.Reason, v.Message)
 		p.Status.LatencyMillis = v.LatencyMillis()
 	case v.Health == fleet.Unhealthy:
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionFalse, v.Reason, v.Message)
 		p.Status.LatencyMillis = v.LatencyMillis()
-	case seen != nil && seen.NeedsCredentials && seen.Credentials == nil:
-		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "the credentials are not known yet")
 	default:
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "no verdict yet")
 	}

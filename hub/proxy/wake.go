@@ -37,15 +37,12 @@ func request(k fleet.Key) mcreconcile.Request {
 // fleetSource wakes a Proxy whose verdict changed, whose credentials the fleet
 // wants to know, or which may be replaced now. It adds to the queue itself:
 // there is no channel that could be full and lose one.
-func fleetSource(f *fleet.Fleet, b *budget, refs *references, written *fresh) source.TypedSource[mcreconcile.Request] {
+func fleetSource(f *fleet.Fleet, b *budget, refs *references) source.TypedSource[mcreconcile.Request] {
 	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q queue) error {
 		b.wake = func(key fleet.Key) { q.Add(request(key)) }
 		f.Follow(func(c fleet.Change) {
 			refs.observe(c)
 			b.observe(c)
-			if c.New == nil {
-				written.forget(types.UID(c.Old.UID))
-			}
 			if c.New != nil && (c.Old != nil && c.Old.Verdict != c.New.Verdict || asksForCredentials(c)) {
 				q.Add(request(c.New.Key))
 			}
@@ -81,7 +78,7 @@ func onProxies(written *fresh) handlers {
 				q.Add(key(e.Object))
 			},
 			UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[client.Object], q queue) {
-				if !written.echo(e.ObjectNew) {
+				if !written.echo(spoke.String(), e.ObjectNew) {
 					q.Add(key(e.ObjectNew))
 				}
 			},
@@ -114,11 +111,13 @@ func onPods(spoke multicluster.ClusterName, _ cluster.Cluster) handler.TypedEven
 }
 
 // onSecrets wakes the Proxies that refer to a Secret that came, changed or went.
+// They make way for what has news of its own: there may be thousands of them, and
+// a Secret may be written to all the time.
 func onSecrets(refs *references) handlers {
 	return func(spoke multicluster.ClusterName, _ cluster.Cluster) handler.TypedEventHandler[client.Object, mcreconcile.Request] {
 		wake := func(o client.Object, q queue) {
 			for _, key := range refs.of(shared{spoke.String(), o.GetNamespace(), o.GetName()}) {
-				q.Add(request(key))
+				addLow(q, request(key))
 			}
 		}
 		return funcs{

@@ -17,19 +17,19 @@ import (
 // to the same object. Between two there is a read.
 const attempts = 5
 
-// claim puts the hub's mark and, on a Managed Proxy, the finalizer and the
-// spec hash on the object, in one write and before the first outside effect:
-// an instance must never exist for a Proxy that could vanish without us.
+// claim puts the hub's mark and, on a Managed Proxy, the finalizer and its first
+// spec hash on the object, in one write and before the first outside effect: an
+// instance must never exist for a Proxy that could vanish without us.
 func (s *pass) claim(ctx context.Context, p *v1alpha1.Proxy, hash string) error {
-	err := s.patch(ctx, p, func(p *v1alpha1.Proxy) {
+	err := s.patch(ctx, p, p.Status.DeepCopy(), func(p *v1alpha1.Proxy) {
 		if p.Annotations == nil {
 			p.Annotations = map[string]string{}
 		}
 		p.Annotations[v1alpha1.AnnotationHub] = s.hubID
-		if p.Spec.Mode != v1alpha1.ModeManaged {
+		if p.Spec.Mode == v1alpha1.ModeExternal {
 			return
 		}
-		if hash != "" {
+		if hash != "" && p.Annotations[v1alpha1.AnnotationSpecHash] == "" {
 			p.Annotations[v1alpha1.AnnotationSpecHash] = hash
 		}
 		controllerutil.AddFinalizer(p, v1alpha1.Finalizer)
@@ -40,14 +40,28 @@ func (s *pass) claim(ctx context.Context, p *v1alpha1.Proxy, hash string) error 
 	return nil
 }
 
+// mark repeats on the Proxy the hash of the instance that comes next; "" is none.
+func (s *pass) mark(ctx context.Context, p *v1alpha1.Proxy, hash string) error {
+	if hash == "" || p.Annotations[v1alpha1.AnnotationSpecHash] == hash {
+		return nil
+	}
+	staged := p.Status.DeepCopy()
+	err := s.patch(ctx, p, s.base, func(p *v1alpha1.Proxy) { p.Annotations[v1alpha1.AnnotationSpecHash] = hash })
+	staged.DeepCopyInto(&p.Status)
+	if err != nil {
+		return fmt.Errorf("mark proxy: %w", err)
+	}
+	return nil
+}
+
 // release drops the finalizer; the API server then removes the object.
 func (s *pass) release(ctx context.Context, p *v1alpha1.Proxy) error {
-	err := s.patch(ctx, p, func(p *v1alpha1.Proxy) { controllerutil.RemoveFinalizer(p, v1alpha1.Finalizer) })
+	err := s.patch(ctx, p, s.base, func(p *v1alpha1.Proxy) { controllerutil.RemoveFinalizer(p, v1alpha1.Finalizer) })
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("drop finalizer: %w", err)
 	}
-	s.pauses.forget(string(p.UID))
-	s.fresh.released(p)
+	s.pauses.forget(s.pausedAs(p))
+	s.fresh.released(s.name, p)
 	log.FromContext(ctx).Info("Proxy let go")
 	return nil
 }
@@ -55,8 +69,9 @@ func (s *pass) release(ctx context.Context, p *v1alpha1.Proxy) error {
 // patch changes the object's metadata. The lock: a merge patch replaces the
 // whole list of finalizers, and must not undo somebody else's. Somebody who
 // changes labels and annotations all the time only makes it try again.
-func (s *pass) patch(ctx context.Context, p *v1alpha1.Proxy, change func(*v1alpha1.Proxy)) error {
-	return s.retried(ctx, p, p.Status.DeepCopy(), func() error {
+// status is the one that p has there.
+func (s *pass) patch(ctx context.Context, p *v1alpha1.Proxy, status *v1alpha1.ProxyStatus, change func(*v1alpha1.Proxy)) error {
+	return s.retried(ctx, p, status, func() error {
 		base := p.DeepCopy()
 		change(p)
 		if equality.Semantic.DeepEqual(base.ObjectMeta, p.ObjectMeta) {
@@ -99,7 +114,7 @@ func (s *pass) retried(ctx context.Context, p *v1alpha1.Proxy, status *v1alpha1.
 		version := p.ResourceVersion
 		err := write()
 		if err == nil && p.ResourceVersion != version {
-			s.fresh.wrote(p)
+			s.fresh.wrote(s.name, p)
 		}
 		if !apierrors.IsConflict(err) || attempt == attempts {
 			return err

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -15,14 +16,7 @@ import (
 // TestARealAPIServerShowsAndTakesAllThatIsAskedOfIt is what the stand-in cannot
 // vouch for: that selectors, bare metadata and Events are as an API server has them.
 func TestARealAPIServerShowsAndTakesAllThatIsAskedOfIt(t *testing.T) {
-	plane := controlplane.StartForTest(t, 1)[0]
-	if err := plane.Apply(t.Context(), "../../config/crd/crawl.proxyfleet.dev_proxies.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	cl, err := client.New(plane.Admin(), client.Options{Scheme: options(t).Scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cl, kubeconfig := realSpoke(t)
 	create := func(objects ...client.Object) {
 		t.Helper()
 		for _, o := range objects {
@@ -38,10 +32,6 @@ func TestARealAPIServerShowsAndTakesAllThatIsAskedOfIt(t *testing.T) {
 	token.Annotations[corev1.ServiceAccountNameKey] = "default"
 	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "crawl"}}, about,
 		podNamed("mine", "this-hub"), podNamed("theirs", "that-hub"), secretNamed("used", ""), token, secretNamed("release", "helm.sh/release.v1"))
-	kubeconfig, err := controlplane.Kubeconfig(controlplane.Context{Name: "x", Config: plane.Admin()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	r, e := startedWith(t, often)
 	s := put(r, "spoke", kubeconfig)
 	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
@@ -66,10 +56,33 @@ func TestARealAPIServerShowsAndTakesAllThatIsAskedOfIt(t *testing.T) {
 	pods.shows(t, "pods", "late mine")
 	eventually(t, "Secrets are shown", func() bool { return secrets.get("late") != nil && secrets.get("used") == nil }, func() any { return secrets.names() })
 	_, engaged := e.last()
-	recorder := engaged.GetEventRecorder("me")
+	takesEvents(t, cl, engaged.GetEventRecorder("me"), about)
+}
+
+// realSpoke is an API server with the Proxy CRD, and what leads to it.
+func realSpoke(t *testing.T) (client.Client, []byte) {
+	t.Helper()
+	plane := controlplane.StartForTest(t, 1)[0]
+	if err := plane.Apply(t.Context(), "../../config/crd/crawl.proxyfleet.dev_proxies.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	cl, err := client.New(plane.Admin(), client.Options{Scheme: options(t).Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := controlplane.Kubeconfig(controlplane.Context{Name: "x", Config: plane.Admin()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cl, kubeconfig
+}
+
+// takesEvents says the same twice and finds it as one Event.
+func takesEvents(t *testing.T, cl client.Reader, recorder events.EventRecorder, about *v1alpha1.Proxy) {
+	t.Helper()
 	recorded := func() *eventsv1.Event {
 		var all eventsv1.EventList
-		if err := cl.List(t.Context(), &all, client.InNamespace("crawl")); err != nil {
+		if err := cl.List(t.Context(), &all, client.InNamespace(about.Namespace)); err != nil {
 			t.Fatal(err)
 		}
 		if len(all.Items) != 1 {

@@ -133,44 +133,40 @@ func anybody(string) error { return nil }
 func TestFailedAttemptsLeaveNothingBehind(t *testing.T) {
 	c := apiserver.Start(t).Cluster("c")
 	o := options(t)
-	namespaces := "crawl,other"
+	all, some := registration{kubeconfig: c.Kubeconfig(theToken)}, "crawl,other"
+	limited := all
+	limited.namespaces = &some
 	var creds [2]*credential
-	for i := range creds {
-		reg := registration{kubeconfig: c.Kubeconfig(theToken)}
-		if i == 1 {
-			reg.namespaces = &namespaces
-		}
+	for i, reg := range []registration{all, limited} {
 		var err error
 		if creds[i], err = vet("c", reg, o.Allowed); err != nil {
 			t.Fatal(err)
 		}
 	}
 	attempt := func(i int) {
-		cred := creds[i%2]
+		try := func(bound context.Context) (*connection, error) {
+			return connect(t.Context(), bound, creds[i%2], o, o.Log, nil, anybody)
+		}
 		c.Deny("create", "pods")
-		if _, err := connect(t.Context(), t.Context(), cred, o, o.Log, nil, anybody); err == nil {
+		if _, err := try(t.Context()); err == nil {
 			t.Fatal("connected without the rights")
 		}
 		c.Allow("create", "pods")
 		c.MuteWatches(true)
-		given, cancel := context.WithCancel(t.Context())
+		bound, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer cancel()
-			for c.Watches() == 0 && given.Err() == nil {
+			for c.Watches() == 0 && t.Context().Err() == nil {
 				runtime.Gosched()
 			}
 		}()
-		if _, err := connect(t.Context(), given, cred, o, o.Log, nil, anybody); err == nil {
+		if _, err := try(bound); err == nil {
 			t.Fatal("connected without a list")
 		}
-		cancel()
 		c.MuteWatches(false)
-		conn, err := connect(t.Context(), t.Context(), cred, o, o.Log, nil, anybody)
+		conn, err := try(t.Context())
 		if err != nil {
 			t.Fatal(err)
-		}
-		for n := range 20 { // that nobody reads all of
-			c.PutSecret(secretNamed(fmt.Sprint("s-", n), ""))
 		}
 		conn.close()
 		eventually(t, "nothing is watched", func() bool { return c.Watches() == 0 }, func() any { return c.Watches() })
@@ -178,18 +174,12 @@ func TestFailedAttemptsLeaveNothingBehind(t *testing.T) {
 	for i := range 4 {
 		attempt(i)
 	}
-	before := 0
-	eventually(t, "quiet", func() bool {
-		n := runtime.NumGoroutine()
-		quiet := n == before
-		before = n
-		return quiet
-	}, func() any { return before })
+	before := goroutines()
 	for i := range 14 {
 		attempt(i)
 	}
-	eventually(t, "as before", func() bool { return runtime.NumGoroutine() <= before+5 },
-		func() any { return fmt.Sprintf("%d goroutines, %d before", runtime.NumGoroutine(), before) })
+	eventually(t, "as before", func() bool { return goroutines() <= before+5 },
+		func() any { return fmt.Sprintf("%d goroutines, %d before", goroutines(), before) })
 }
 
 func TestABlindConnectionIsNotCalledConnected(t *testing.T) {

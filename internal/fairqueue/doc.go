@@ -7,7 +7,7 @@
 // most one worker, and is taken again after Done when it was added meanwhile. Get
 // goes round by group. Within a group items of normal priority come before those
 // of low, negative priority (what handlers give to the initial list and resyncs),
-// and within a level first in is first out. An item has one ready time, the
+// but for every fourth; within a level first in is first out. An item has one ready time, the
 // earliest that was asked for, and the highest priority that was asked for.
 //
 // It is own code over one mutex, one cond, a heap and a timer. client-go's
@@ -18,9 +18,7 @@
 // for a full group of 100,000 means all of them. What is left of client-go is the
 // metrics, see meter.
 //
-// Traded away: fairness is between groups, not between the items of a group, where
-// a steady stream of normal priority starves low priority, as in the priorityqueue;
-// exact priorities are kept and returned, but order in two levels only; metric
+// Traded away: fairness is between groups, not between the items of a group; exact priorities are kept and returned, but order in two levels only; metric
 // workqueue_depth does not tell priorities apart. A group that hangs still holds
 // Most workers: as many hanging groups as it takes to hold all of them stop
 // everybody until their passes time out. Adds take the one lock of the queue, and

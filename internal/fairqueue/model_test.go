@@ -21,6 +21,7 @@ type naive struct {
 	items    []*naiveItem
 	failures map[string]int
 	turns    []string // groups that may be taken from, the next one first
+	passed   map[string]int
 	steps    int
 }
 
@@ -74,6 +75,13 @@ func (n *naive) settle() {
 		return underWay < n.most && len(n.inLine(group)) > 0
 	}
 	n.turns = slices.DeleteFunc(n.turns, func(group string) bool { return !may(group) })
+	for group := range n.passed {
+		if !slices.ContainsFunc(n.items, func(it *naiveItem) bool {
+			return groupOf(it.name) == group && (it.ready || it.underWay || !it.due.IsZero())
+		}) {
+			delete(n.passed, group)
+		}
+	}
 	for _, it := range n.items {
 		if group := groupOf(it.name); may(group) && !slices.Contains(n.turns, group) {
 			n.turns = append(n.turns, group)
@@ -137,11 +145,29 @@ func (n *naive) take() (taken, bool) {
 	if len(n.turns) == 0 {
 		return taken{}, false
 	}
-	it := n.inLine(n.turns[0])[0]
+	it := n.next(n.turns[0])
 	it.ready, it.underWay = false, true
 	n.turns = n.turns[1:]
 	n.settle()
 	return taken{it.name, it.priority}, true
+}
+
+// next is the first of normal priority; of low, where there is no other, or three
+// have been taken before it.
+func (n *naive) next(group string) *naiveItem {
+	line := n.inLine(group)
+	low := slices.IndexFunc(line, func(it *naiveItem) bool { return level(it.priority) == 1 })
+	switch {
+	case low < 0:
+		n.passed[group] = 0
+		return line[0]
+	case low == 0 || n.passed[group] == 3:
+		n.passed[group] = 0
+		return line[low]
+	default:
+		n.passed[group]++
+		return line[0]
+	}
 }
 
 type taken struct {
@@ -166,7 +192,7 @@ func newMachine(most int) *machine {
 			Most:        most,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](tick, maxBackoff),
 		}),
-		naive: naive{most: most, failures: map[string]int{}},
+		naive: naive{most: most, failures: map[string]int{}, passed: map[string]int{}},
 		got:   make(chan taken, 1000),
 	}
 }

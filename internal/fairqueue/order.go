@@ -36,7 +36,9 @@ type group[T comparable] struct {
 	entries     int // of this group that the queue knows, in whatever place
 	underWay    int
 	normal, low line[T]
-	inTurns     bool
+	// passed counts the takes from normal while low had something, see lowTurn.
+	passed  int
+	inTurns bool
 }
 
 func (g *group[T]) lineOf(priority int) *line[T] {
@@ -92,6 +94,10 @@ func (o *order[T]) raise(e *entry[T]) {
 // takeable says whether take finds something.
 func (o *order[T]) takeable() bool { return len(o.turns) > 0 }
 
+// lowTurn is how many takes of a group there are to one of low priority, where
+// both levels wait: what only makes way must not wait for ever.
+const lowTurn = 4
+
 // take takes the next entry out of its line and counts it as under way.
 func (o *order[T]) take() *entry[T] {
 	g := o.turns[0]
@@ -99,8 +105,13 @@ func (o *order[T]) take() *entry[T] {
 	o.turns = o.turns[1:]
 	g.inTurns = false
 	from := &g.normal
-	if from.first == nil {
-		from = &g.low
+	switch {
+	case g.low.first == nil:
+		g.passed = 0
+	case from.first == nil || g.passed == lowTurn-1:
+		from, g.passed = &g.low, 0
+	default:
+		g.passed++
 	}
 	e := from.first
 	from.remove(e)

@@ -93,3 +93,22 @@ func TestOrder(t *testing.T) {
 		})
 	}
 }
+
+// A stream of news that never ends must not keep a retry waiting for ever.
+func TestWhatMakesWayIsTakenInTheEnd(t *testing.T) {
+	q := New(Options[string]{Group: groupOf, Most: 4})
+	defer q.ShutDown()
+	for _, i := range []string{"a/1", "a/2", "a/3"} {
+		q.Add(i)
+	}
+	low(q, "a/retry")
+	for range lowTurn {
+		item, _ := take(q)
+		if item == "a/retry" {
+			return
+		}
+		q.Add(item) // has news again
+		q.Done(item)
+	}
+	t.Errorf("not among the first %d", lowTurn)
+}

@@ -111,6 +111,9 @@ type Instance struct {
 	// GoneBy is when an instance in StateDeleting should be gone; zero where the
 	// provider says nothing about it.
 	GoneBy time.Time
+	// Forced says that nobody waits any more for an instance in StateDeleting to
+	// stop: what keeps it is something else.
+	Forced bool
 	// Message says in the provider's own words why the instance does not run, or
 	// does not go; empty when there is nothing to say.
 	Message string

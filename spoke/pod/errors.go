@@ -27,9 +27,22 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", class, err)
 }
 
+// refusedFiles is refused for a Secret, with no words but the API server's own: a
+// webhook may show the object, and what is in it is secret.
+func refusedFiles(err error) error {
+	class := classOf(err)
+	if known := errors.Is(class, provider.ErrLasting) || errors.Is(class, provider.ErrQuotaExceeded) || apierrors.IsForbidden(err) && !errors.Is(class, provider.ErrPermanent); known || missing(err) {
+		return refused(err)
+	}
+	if errors.Is(class, provider.ErrPermanent) {
+		return fmt.Errorf("%w: the API server refuses it, for reason %s", class, apierrors.ReasonForError(err))
+	}
+	return fmt.Errorf("%w: the API server does not make it, for reason %q", provider.ErrTransient, apierrors.ReasonForError(err))
+}
+
 var (
 	// errNotOurFiles is about a Secret with the name of an instance's files.
-	errNotOurFiles = fmt.Errorf("%w: a Secret of this name exists already, and is not what the hub made: remove it", provider.ErrPermanent)
+	errNotOurFiles = fmt.Errorf("%w: a Secret of this name exists already, and is not what the hub made: remove it", provider.ErrLasting)
 	// errFilesGoing is about one that somebody has deleted, and that a finalizer keeps.
 	errFilesGoing = fmt.Errorf("%w: the Secret of this name is being deleted", provider.ErrTransient)
 )
@@ -65,12 +78,6 @@ func classOfStranger(err error) error {
 // missing says that an API server knows no such thing.
 func missing(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
-}
-
-// gone says that what was to be deleted is gone. A conflict is a namesake with
-// another UID.
-func gone(err error) bool {
-	return missing(err) || apierrors.IsConflict(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
 // An API server answers 403 for many things, and tells them apart in its text

@@ -180,7 +180,7 @@ func TestASecretOfThatNameThatWeDidNotMakeStopsTheInstanceAndIsLeftAlone(t *test
 			change(taken)
 			b.make(taken)
 			_, err := b.Create(t.Context(), req)
-			isOf(t, err, "permanent", filesOf(req), "remove it")
+			isOf(t, err, "lasting", filesOf(req), "remove it")
 			if now := b.secret(taken.Name); now.ResourceVersion != taken.ResourceVersion || !maps.EqualFunc(now.Data, taken.Data, func(a, b []byte) bool { return string(a) == string(b) }) {
 				t.Errorf("it was %+v, is %+v", taken.ObjectMeta, now.ObjectMeta)
 			}

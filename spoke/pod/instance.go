@@ -27,6 +27,7 @@ func instance(p *corev1.Pod) provider.Instance {
 	case !p.DeletionTimestamp.IsZero():
 		// The API server puts the end of the grace period there.
 		inst.State, inst.GoneBy = provider.StateDeleting, p.DeletionTimestamp.Time
+		inst.Forced = p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 		inst.Message = lingeringReason(p)
 	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
 		inst.State = provider.StateStopped
@@ -123,7 +124,8 @@ func exit(t *corev1.ContainerStateTerminated) string {
 	if t.Reason == "OOMKilled" { // the others say less than the code
 		code += ", " + t.Reason
 	}
-	return joinReason(code, t.Message)
+	// Not the message: it is the program's, which may write there what it was told.
+	return code
 }
 
 func joinReason(reason, message string) string {

@@ -90,7 +90,7 @@ func TestStates(t *testing.T) {
 			provider.StateProvisioning, `CreateContainerConfigError: secret "tokens" not found`},
 		{"crashes", is{crashes(&corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error"})}, provider.StateProvisioning, "CrashLoopBackOff: exit code 2"},
 		{"crashes with last words", is{crashes(&corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "no such file"})},
-			provider.StateProvisioning, "CrashLoopBackOff: exit code 1: no such file"},
+			provider.StateProvisioning, "CrashLoopBackOff: exit code 1"},
 		{"is killed for its memory", is{crashes(&corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"})},
 			provider.StateProvisioning, "CrashLoopBackOff: exit code 137, OOMKilled"},
 		{"crashes, nobody knows how", is{crashes(nil)}, provider.StateProvisioning, "CrashLoopBackOff"},

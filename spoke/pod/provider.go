@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,7 +76,7 @@ func (p Provider) prepare(ctx context.Context, req provider.CreateRequest) error
 			there = true
 			continue
 		}
-		if err := p.deleteSecret(ctx, s); err != nil {
+		if err := p.delete(ctx, s, &client.DeleteOptions{}); err != nil {
 			return err
 		}
 	}
@@ -89,7 +90,7 @@ func (p Provider) prepare(ctx context.Context, req provider.CreateRequest) error
 			return nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create secret %s/%s: %w", secret.Namespace, secret.Name, refused(err))
+			return fmt.Errorf("create secret %s/%s: %w", secret.Namespace, secret.Name, refusedFiles(err))
 		}
 		// Somebody else's, or of a hub that led a moment ago.
 	}
@@ -143,15 +144,31 @@ func (p Provider) Files(ctx context.Context, ref provider.Ref, specHash string) 
 
 // Delete implements provider.Provider.
 func (p Provider) Delete(ctx context.Context, ref provider.Ref, id string, forced bool) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}}
-	options := &client.DeleteOptions{Preconditions: &metav1.Preconditions{UID: (*types.UID)(&id)}}
+	pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: types.UID(id)}}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	options := &client.DeleteOptions{}
 	if forced {
 		options.GracePeriodSeconds = ptr.To[int64](0)
 	}
-	if err := p.Writer.Delete(ctx, pod, options); err != nil && !gone(err) {
-		return fmt.Errorf("delete pod %s/%s: %w", ref.Namespace, ref.Name, Classified(err))
+	return p.delete(ctx, pod, options)
+}
+
+// delete deletes the object with this UID and no namesake. One that is gone is
+// success.
+func (p Provider) delete(ctx context.Context, o *metav1.PartialObjectMetadata, options *client.DeleteOptions) error {
+	options.Preconditions = &metav1.Preconditions{UID: &o.UID}
+	err := p.Writer.Delete(ctx, o, options)
+	if err == nil || missing(err) {
+		return nil
 	}
-	return nil
+	if apierrors.IsConflict(err) {
+		// Either of a namesake's UID, and then the one that was meant is gone, or of a
+		// write at the same moment.
+		if now, readErr := p.metadata(ctx, o.Kind, client.ObjectKeyFromObject(o)); readErr == nil && (now == nil || now.UID != o.UID) {
+			return nil
+		}
+	}
+	return fmt.Errorf("delete %s %s/%s: %w", strings.ToLower(o.Kind), o.Namespace, o.Name, Classified(err))
 }
 
 // Clear implements provider.Provider.
@@ -161,7 +178,7 @@ func (p Provider) Clear(ctx context.Context, ref provider.Ref, owner provider.Ow
 		return err
 	}
 	for _, s := range secrets {
-		if err := p.deleteSecret(ctx, s); err != nil {
+		if err := p.delete(ctx, s, &client.DeleteOptions{}); err != nil {
 			return err
 		}
 	}
@@ -176,8 +193,11 @@ func (p Provider) Abandon(ctx context.Context, ref provider.Ref, owner provider.
 	if err != nil {
 		return err
 	}
-	if pod == nil || string(pod.UID) != id || ownerOf(pod) != owner {
+	switch {
+	case pod == nil:
 		return nil
+	case string(pod.UID) != id:
+		return fmt.Errorf("disown pod %s/%s: %w: it is another one by now", ref.Namespace, ref.Name, provider.ErrTransient)
 	}
 	// Only the Secret that it needs: others are collected with the Proxy.
 	files, err := p.metadata(ctx, "Secret", client.ObjectKey{Namespace: ref.Namespace, Name: filesName(ref, pod.Labels[v1alpha1.LabelSpecHash])})
@@ -204,12 +224,21 @@ func (p Provider) metadata(ctx context.Context, kind string, key client.ObjectKe
 	return o, nil
 }
 
-// disown takes the marks of ownership off an object.
+// disown takes the marks of ownership off an object: those that are the owner's,
+// whatever else is there.
 func (p Provider) disown(ctx context.Context, o *metav1.PartialObjectMetadata, owner provider.Owner) error {
 	base := o.DeepCopy()
+	if o.Labels[v1alpha1.LabelUID] != owner.ProxyUID && !slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return string(r.UID) == owner.ProxyUID }) {
+		return nil // another Proxy's, or nobody's
+	}
 	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return string(r.UID) == owner.ProxyUID })
-	for label := range ownership(owner) {
-		delete(o.Labels, label)
+	for label, value := range ownership(owner) {
+		if o.Labels[label] == value {
+			delete(o.Labels, label)
+		}
+	}
+	if equality.Semantic.DeepEqual(base, o) {
+		return nil
 	}
 	// The lock: the list of owners is replaced as a whole.
 	if err := p.Writer.Patch(ctx, o, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil && !missing(err) {
@@ -274,11 +303,4 @@ func (p Provider) secrets(ctx context.Context, ref provider.Ref, owner provider.
 		all[i].SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	}
 	return all, nil
-}
-
-func (p Provider) deleteSecret(ctx context.Context, s *metav1.PartialObjectMetadata) error {
-	if err := p.Writer.Delete(ctx, s, client.Preconditions{UID: &s.UID}); err != nil && !gone(err) {
-		return fmt.Errorf("delete secret %s/%s: %w", s.Namespace, s.Name, Classified(err))
-	}
-	return nil
 }

@@ -41,6 +41,10 @@ type gate struct {
 	cutAt    int
 	cutAfter bool
 	cut      chan struct{}
+	// conflicting answers the first write of each kind to each object with a
+	// conflict, as if somebody were always faster.
+	conflicting bool
+	conflicted  map[string]bool
 }
 
 // newGate opens a gate to s, whose kubeconfig leads through it from here on.
@@ -127,10 +131,36 @@ func (g *gate) note(r *http.Request) (write, here bool) {
 	return true, here
 }
 
+// conflict lets first writes conflict from now on, or not.
+func (g *gate) conflict(on bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.conflicting, g.conflicted = on, map[string]bool{}
+}
+
+// conflicts says that this write is to be answered with a conflict. What makes
+// an object has none to conflict with.
+func (g *gate) conflicts(r *http.Request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	what := r.Method + " " + r.URL.Path
+	if !g.conflicting || r.Method == http.MethodPost || g.conflicted[what] {
+		return false
+	}
+	g.conflicted[what] = true
+	return true
+}
+
 func (g *gate) serve(w http.ResponseWriter, r *http.Request) {
 	write, here := g.note(r)
-	if !write {
+	switch {
+	case !write:
 		g.to.ServeHTTP(w, r)
+		return
+	case g.conflicts(r):
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409,"message":"somebody was faster"}`)
 		return
 	}
 	answer := httptest.NewRecorder()

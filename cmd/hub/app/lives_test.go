@@ -44,6 +44,7 @@ func TestLives(t *testing.T) {
 		{"so many writes are made for one Proxy, and no more", countedLife},
 		{"an edited Secret replaces what refers to it, in that spoke alone, a few at a time", rotatedSecret},
 		{"a user who labels and annotates all the time loses nothing and holds nothing up", restlessUser},
+		{"a hub that conflicts at every first write gets there all the same", conflictingHub},
 		{"an instance that a newer hub has made is left alone", newerInstance},
 		{"cloud-init and credentials are where the contract says", deliveredFiles},
 		{"a pod that dies is replaced at once", diedPod},

@@ -19,8 +19,8 @@ import (
 	"github.com/proxyfleet/proxy-operator/test/controlplane"
 )
 
-// A thousand Ready Proxies of one cluster, half of them Managed, are looked at
-// every minute and not written to. They are probed once: what a latency that moves costs is the
+// A thousand Ready Proxies of one cluster, half of them Managed and half of those
+// with a Secret, are looked at every minute and not written to. They are probed once: what a latency that moves costs is the
 // health engine's, and bounded there.
 func TestAThousandAtRest(t *testing.T) {
 	t.Parallel() // it mostly waits
@@ -38,11 +38,15 @@ func TestAThousandAtRest(t *testing.T) {
 	stop := w.kubelet(home)
 	w.startHub("--local-spoke", "home")
 	w.spokeShows("home", v1alpha1.ConditionReady, "True/Connected", "")
+	w.secret(home, "rest", map[string]string{"user-data": "#!"})
 	port := w.forwardProxy()
 	began := time.Now()
 	for i := range proxies {
 		w.create(home, managed(fmt.Sprintf("rest-%04d", i), port, func(p *v1alpha1.Proxy) {
 			p.Spec.HealthCheck = v1alpha1.HealthCheck{IntervalSeconds: 3600, TimeoutSeconds: 30}
+			if i%4 == 1 {
+				p.Spec.CloudInit = &v1alpha1.CloudInit{SecretRef: &v1alpha1.SecretKeyReference{Name: "rest"}}
+			}
 			if i%2 == 0 {
 				p.Spec.Mode, p.Spec.Provider, p.Spec.Port = v1alpha1.ModeExternal, "", 0
 				p.Spec.Endpoint = &v1alpha1.Endpoint{Host: "127.0.0.1", Port: port}

@@ -2,6 +2,10 @@ package app_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,6 +44,7 @@ func deliveredFiles(t *testing.T, l *lives) {
 		secret.Immutable == nil || !*secret.Immutable || secret.Labels[v1alpha1.LabelSpecHash] != pod.Labels[v1alpha1.LabelSpecHash] {
 		t.Errorf("Secret %s with labels %v is not what the pod is to be told", secret.Name, secret.Labels)
 	}
+	l.toldNobody("p@ss:w/rd")
 	l.remove(l.eu, p)
 	l.eventually("nothing is left of it", func() error {
 		l.vanish(l.eu, pod)
@@ -91,16 +96,60 @@ func restlessUser(t *testing.T, l *lives) {
 	l.gone(l.eu, p)
 }
 
+// conflictingHub lives a whole life, replacement and content included.
+func conflictingHub(t *testing.T, l *lives) {
+	l.secret(l.eu, "contended", map[string]string{"user-data": "one"})
+	p := l.proxy("contended", initFrom("contended"))
+	l.gate.conflict(true)
+	defer l.gate.conflict(false)
+	l.create(l.eu, p)
+	l.proxyShows(l.eu, p, v1alpha1.PhaseReady)
+	first := p.Status.ProviderID
+	l.secret(l.eu, "contended", map[string]string{"user-data": "two"})
+	l.eventually("another pod is Ready", func() error {
+		if err := l.get(l.eu, p); err != nil || p.Status.ProviderID == first || p.Status.Phase != v1alpha1.PhaseReady {
+			return fmt.Errorf("phase %s, providerID %s (%w)", p.Status.Phase, p.Status.ProviderID, err)
+		}
+		return nil
+	})
+	pods, secrets, err := l.instancesOf(l.eu, p)
+	if err != nil || len(pods) != 1 || len(secrets) != 1 || string(secrets[0].Data["user-data"]) != "two" {
+		t.Errorf("%d pods and %d Secrets (%v)", len(pods), len(secrets), err)
+	}
+	l.remove(l.eu, p)
+	l.gone(l.eu, p)
+	if pods, secrets, err := l.instancesOf(l.eu, p); err != nil || len(pods)+len(secrets) > 0 {
+		t.Errorf("%d pods and %d Secrets are left (%v)", len(pods), len(secrets), err)
+	}
+}
+
 func newerInstance(t *testing.T, l *lives) {
 	p := l.proxy("newer")
 	l.create(l.eu, p)
 	l.proxyShows(l.eu, p, v1alpha1.PhaseReady)
 	made := l.podOf(l.eu, p, "")
-	base := made.DeepCopy()
-	made.Labels[v1alpha1.LabelSpecHash] = "v9-" + strings.Repeat("0", 32)
-	if err := l.eu.Patch(t.Context(), made, client.MergeFrom(base)); err != nil {
-		t.Fatal(err)
+	label := func(hash string) {
+		t.Helper()
+		base := made.DeepCopy()
+		made.Labels[v1alpha1.LabelSpecHash] = hash
+		if err := l.eu.Patch(t.Context(), made, client.MergeFrom(base)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	// As the first version of the hub named this spec: it is what is wanted.
+	sum := sha256.Sum256(fmt.Appendf(nil, `{"provider":"kubernetes","protocol":"http","port":%d}`, l.port))
+	label("v1-" + hex.EncodeToString(sum[:16]))
+	l.change(l.eu, p, func(p *v1alpha1.Proxy) { p.Spec.Attributes["seen"] = "yes" })
+	l.eventually("a pass has seen it", func() error {
+		if err := l.get(l.eu, p); err != nil || p.Status.ObservedGeneration != p.Generation {
+			return fmt.Errorf("generation %d of %d (%w)", p.Status.ObservedGeneration, p.Generation, err)
+		}
+		return nil
+	})
+	if err := l.get(l.eu, made); err != nil || made.DeletionTimestamp != nil || p.Status.Phase != v1alpha1.PhaseReady {
+		t.Errorf("an older hash replaced it: %v, phase %s", err, p.Status.Phase)
+	}
+	label("v9-" + strings.Repeat("0", 32))
 	l.change(l.eu, p, func(p *v1alpha1.Proxy) { pod(p).Image = "edited" })
 	l.provisionedSays(l.eu, p, "True/Created", "a newer version of the hub has made the instance")
 	l.told(l.eu, p, "NewerInstance", "left alone")
@@ -109,6 +158,29 @@ func newerInstance(t *testing.T, l *lives) {
 	}
 	l.remove(l.eu, p)
 	l.gone(l.eu, p) // a deletion is the user's word
+}
+
+// toldNobody fails if the secret, plain or in base64, is where people look: in the
+// log, in Events, in Proxies, pods and Spokes, in the metrics and the list.
+func (l *lives) toldNobody(secret string) {
+	l.t.Helper()
+	written := map[string]string{"log": l.log.String()}
+	for name, list := range map[string]client.ObjectList{"Events": &corev1.EventList{}, "Proxies": &v1alpha1.ProxyList{}, "pods": &corev1.PodList{}} {
+		if err := l.eu.List(l.t.Context(), list, client.InNamespace(ns)); err != nil {
+			l.t.Fatal(err)
+		}
+		written[name] = string(must[[]byte](l.t)(json.Marshal(list)))
+	}
+	var proxies any
+	l.call("GET", "/v1/proxies", "", &proxies)
+	written["API"] = fmt.Sprint(proxies)
+	for where, text := range written {
+		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret))} {
+			if strings.Contains(text, form) {
+				l.t.Errorf("the password is in the %s", where)
+			}
+		}
+	}
 }
 
 func diedPod(t *testing.T, l *lives) {
@@ -158,7 +230,7 @@ func stuckPod(t *testing.T, l *lives) {
 	says(corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "proxy", State: corev1.ContainerState{
 		Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
 		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no such flag"}}}}})
-	l.provisionedSays(l.eu, p, "False/Provisioning", "CrashLoopBackOff: exit code 1: no such flag")
+	l.provisionedSays(l.eu, p, "False/Provisioning", "CrashLoopBackOff: exit code 1")
 	l.remove(l.eu, p)
 	l.gone(l.eu, p) // it is on no node, so its deletion is immediate
 }
