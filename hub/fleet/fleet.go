@@ -98,6 +98,18 @@ func (f *Fleet) SetWithdrawn(key Key, instance string, withdrawn bool) {
 	})
 }
 
+// Restore puts an instance back into service that was withdrawn for a moment,
+// with the verdict that it had.
+func (f *Fleet) Restore(key Key, instance string, v Verdict) {
+	f.edit(key, instance, func(p *Proxy) bool {
+		if !p.Withdrawn {
+			return false
+		}
+		p.Withdrawn, p.Verdict = false, v
+		return true
+	})
+}
+
 // SetCredentials records what the instance asks its clients for, empty for
 // nothing; nil takes back that it is known. A Managed instance needs what it was
 // made with, whatever the spec says by now. They are kept for a Proxy, too, that needs none as far as the

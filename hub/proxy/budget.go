@@ -82,8 +82,9 @@ type member struct {
 	// what is wanted.
 	serving, current bool
 	place            place
-	// suspect says that the place is only assumed.
-	suspect bool
+	// suspect says that the place is only assumed, suspectOf of which wish.
+	suspect   bool
+	suspectOf string
 	// held says that it served when it was told to wait.
 	held bool
 	line *group // in which it waits; nil: it does not
@@ -131,7 +132,7 @@ func (b *budget) observe(c fleet.Change) {
 func (b *budget) join(p *fleet.Proxy, first bool, before *member, groups []shared) *member {
 	m := &member{groups: groups}
 	if before != nil {
-		m.current, m.place, m.suspect, m.held = before.current, before.place, before.suspect, before.held
+		m.current, m.place, m.suspect, m.suspectOf, m.held = before.current, before.place, before.suspect, before.suspectOf, before.held
 		b.leave(p.Key)
 	} else if first && p.StatusPhase != "" && !serving(p) {
 		m.place, m.suspect = served, true
@@ -232,8 +233,8 @@ func (b *budget) wakeSome(g *group) {
 }
 
 // seen records what a pass has seen: whether the instance is what is wanted, or
-// away for one that is.
-func (b *budget) seen(key fleet.Key, current, away bool) {
+// away for one that is. want is the hash of that, empty where it is not known.
+func (b *budget) seen(key fleet.Key, want string, current, away bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.members[key]
@@ -247,13 +248,17 @@ func (b *budget) seen(key fleet.Key, current, away bool) {
 		b.stepOut(key, m)
 	case away && m.place == noPlace && m.serving:
 		// The status has not heard of it: a hub has died in between.
-		m.suspect = true
+		m.suspect, m.suspectOf, m.serving = true, want, false
 		b.put(m, served)
 		return
-	case !away && m.suspect:
-		// It is still what an edit is to replace, so it was not taken for that one.
+	case m.suspect && (!away || m.suspectOf != "" && want != "" && m.suspectOf != want):
+		// Another edit has come since, or it is still what one is to replace: so it
+		// was not taken for that one.
 		m.suspect = false
 		b.put(m, noPlace)
+	}
+	if m.suspect && m.suspectOf == "" {
+		m.suspectOf = want
 	}
 	b.settle(m)
 }
@@ -300,6 +305,7 @@ func (b *budget) giveBack(key fleet.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m := b.members[key]; m != nil {
+		m.suspect = false
 		b.put(m, noPlace)
 	}
 }

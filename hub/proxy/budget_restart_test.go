@@ -14,7 +14,7 @@ func TestWhatADeadHubWasAboutCounts(t *testing.T) {
 		r.show(key(i), 0, func(p *fleet.Proxy) { p.Verdict.Health = fleet.Healthy })
 	}
 	r.want = 1
-	r.budget.seen(key(0), false, true)
+	r.budget.seen(key(0), "1", false, true)
 	if r.pass(key(1)) {
 		t.Error("two of two are out of service")
 	}

@@ -60,7 +60,7 @@ func (r *rollout) judge(k fleet.Key, h fleet.Health) {
 // instance was taken out of service.
 func (r *rollout) pass(k fleet.Key) bool {
 	current := r.version[k] == r.want
-	r.budget.seen(k, current, r.fleet.Get(k).Withdrawn)
+	r.budget.seen(k, fmt.Sprint(r.want), current, r.fleet.Get(k).Withdrawn)
 	if current || r.budget.replace(k) != "" {
 		return false
 	}
@@ -279,7 +279,7 @@ func TestRolloutsHoldTheirLimitAndEnd(t *testing.T) {
 			switch p := r.fleet.Get(k); {
 			case p.Withdrawn: // the old one is gone, the new one is made
 				r.show(k, 1)
-				r.budget.seen(k, true, false)
+				r.budget.seen(k, "1", true, false)
 			case rnd.IntN(3) == 0 && p.Verdict.Health != fleet.Healthy:
 				r.heal(k)
 			default:

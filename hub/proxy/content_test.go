@@ -110,7 +110,7 @@ var contents = []scenario{
 		other := *b.pass.fleet.Get(b.fleetKey())
 		other.Name, other.UID, other.Instance = "other", "other", "other"
 		b.pass.fleet.Upsert(other)
-		b.pass.budget.seen(other.Key, false, false)
+		b.pass.budget.seen(other.Key, "x", false, false)
 		if held := b.pass.budget.replace(other.Key); held != "" {
 			b.t.Fatal(held)
 		}

@@ -32,6 +32,9 @@ const (
 	reconcileTimeout = 30 * time.Second
 	// noAnswer is the wait of a Proxy whose spoke does not answer.
 	noAnswer = 5 * time.Second
+	// notListed is that of one whose spoke is being taken into the fleet, which is
+	// a matter of moments.
+	notListed = 100 * time.Millisecond
 	// Backoff of a Proxy whose pass failed. The library's own cap is a
 	// thousand seconds, which a user takes for a dead operator.
 	backoffBase, backoffCap = 500 * time.Millisecond, 30 * time.Second
@@ -47,6 +50,9 @@ type Options struct {
 	// Answers says whether an engaged spoke answers, as far as is known: in one
 	// that does not, nothing is reconciled.
 	Answers func(spoke string) bool
+	// Listed says whether the fleet shows all that an engaged spoke has: before
+	// that, how many may be replaced is not known.
+	Listed func(spoke string) bool
 	// DefaultImage runs where spec.kubernetes.image is absent.
 	DefaultImage string
 	// MaxConcurrent is the number of Proxies worked on at once; 16 where zero.
@@ -129,6 +135,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	}
 	if !r.Answers(name) {
 		return ctrl.Result{RequeueAfter: spread(noAnswer)}, nil
+	}
+	if !r.Listed(name) {
+		return ctrl.Result{RequeueAfter: notListed}, nil
 	}
 	clusterUID, ok := r.ClusterUID(cl)
 	if !ok {

@@ -22,6 +22,8 @@ type wanted struct {
 	hash        string
 	credentials *fleet.Credentials
 	blocked     trouble
+	// unread says that blocked may go by itself.
+	unread bool
 	// inputs names all that a creation depends on.
 	inputs string
 }
@@ -37,8 +39,8 @@ func (s *pass) want(ctx context.Context, p *v1alpha1.Proxy) (wanted, error) {
 	}
 	if err != nil {
 		// The log has the words; here they would differ every time.
-		want.blocked = trouble{v1alpha1.ReasonTransientError, fmt.Sprintf(
-			"the Secrets that it refers to cannot be read, which will be tried again (%s)", reasonFor(err)), pollDrift}
+		want.unread = true
+		want.blocked = trouble{v1alpha1.ReasonTransientError, "the Secrets that it refers to cannot be read, which will be tried again", pollDrift}
 		return want, err
 	}
 	want.files = files
@@ -50,14 +52,6 @@ func (s *pass) want(ctx context.Context, p *v1alpha1.Proxy) (wanted, error) {
 	}
 	want.inputs, err = inputs(p.Generation, want.hash, s.providerConfig, p.Annotations[v1alpha1.AnnotationRetry])
 	return want, err
-}
-
-// reasonFor is what an API server calls its refusal.
-func reasonFor(err error) string {
-	if reason := apierrors.ReasonForError(err); reason != "" {
-		return string(reason)
-	}
-	return "no answer"
 }
 
 // managed looks at the instance, does what the plan says and stages the status.
@@ -89,8 +83,8 @@ func (s *pass) managed(ctx context.Context, p *v1alpha1.Proxy, want wanted) (res
 	s.stage(p, t, next)
 	before := s.seen(p)
 	if err := s.do(ctx, p, next.act, &t); err != nil {
-		if next.act == actDelete && !now.deleting && refused(err) && now.seenRunning && before != nil {
-			return s.servesOn(p, before, want, err), false, nil
+		if next.act == actDelete && !now.deleting && refused(err) && t.inst.State == provider.StateRunning {
+			return s.servesOn(p, t, before, err), false, nil
 		}
 		res, err = s.failed(p, next, want, err)
 		return res, false, err
@@ -112,15 +106,27 @@ func refused(err error) bool {
 	return errors.Is(err, provider.ErrPermanent) || errors.Is(err, provider.ErrLasting) || errors.Is(err, provider.ErrQuotaExceeded)
 }
 
-// servesOn puts an instance back into service whose replacement was refused: it
-// is as good as it was a moment ago.
-func (s *pass) servesOn(p *v1alpha1.Proxy, before *fleet.Proxy, want wanted, err error) ctrl.Result {
-	s.fleet.SetWithdrawn(s.key(p), before.Instance, false)
-	s.fleet.SetVerdict(s.key(p), before.Subject(), before.Verdict)
+// servesOn puts a running instance back into service whose replacement was
+// refused: it is as good as it was a moment ago.
+func (s *pass) servesOn(p *v1alpha1.Proxy, t target, before *fleet.Proxy, err error) ctrl.Result {
+	if before != nil {
+		s.fleet.Restore(s.key(p), t.inst.ProviderID, before.Verdict)
+	}
 	s.budget.giveBack(s.key(p))
-	s.base.DeepCopyInto(&p.Status)
-	res, _ := s.failed(p, step{}, want, err) // refused: it comes again by itself
-	return res
+	s.base.DeepCopyInto(&p.Status) // or the conditions' times would move
+	setInstance(p, t.inst, false)
+	s.setTrouble(p, true, v1alpha1.ReasonCreated, "the instance runs on, and its replacement is refused", err)
+	finishStatus(p, s.seen(p), p.Status.ProviderID)
+	return ctrl.Result{RequeueAfter: spread(pollDrift)}
+}
+
+// away is about a Proxy without an instance: what its status says of one is of
+// the past, and offered to nobody from here on.
+func (s *pass) away(p *v1alpha1.Proxy, t *target) {
+	s.budget.seen(s.key(p), t.want.hash, false, true)
+	if seen := s.fleet.Get(s.key(p)); seen != nil && seen.Instance != "" {
+		s.fleet.SetWithdrawn(s.key(p), seen.Instance, true)
+	}
 }
 
 // target is the instance that a pass is about.
@@ -159,10 +165,8 @@ func (s *pass) situation(p *v1alpha1.Proxy, t *target) (situation, error) {
 	case now.deleting:
 		return now, nil
 	case t.inst == nil:
-		if now.blocked == (trouble{}) {
-			now.blocked = s.remembered(p, t.want)
-		}
-		s.budget.seen(s.key(p), false, true)
+		now.blocked = s.remembered(p, t.want)
+		s.away(p, t)
 		return now, nil
 	}
 	now.seenRunning = provisioned(p) && p.Status.ProviderID == t.inst.ProviderID
@@ -176,10 +180,11 @@ func (s *pass) situation(p *v1alpha1.Proxy, t *target) (situation, error) {
 	}
 	now.fit = t.fit
 	if !t.ours() {
+		s.budget.seen(s.key(p), t.want.hash, false, false)
 		return now, nil
 	}
 	going := t.inst.State == provider.StateDeleting || t.inst.State == provider.StateStopped
-	s.budget.seen(s.key(p), t.fit == fits || t.fit == newer, going)
+	s.budget.seen(s.key(p), t.want.hash, t.fit == fits || t.fit == newer, going)
 	if t.fit == differs && !going {
 		now.held = s.budget.replace(s.key(p))
 	}
@@ -213,6 +218,14 @@ func (s *pass) know(ctx context.Context, p *v1alpha1.Proxy, t *target) error {
 
 // remembered is what an earlier pass has learnt about asking for an instance.
 func (s *pass) remembered(p *v1alpha1.Proxy, want wanted) trouble {
+	if want.blocked != (trouble{}) {
+		if c := s.written; want.unread && c != nil && c.Reason == v1alpha1.ReasonPermanentError && p.Status.FailedInputs != "" {
+			// Whether its inputs have changed is not known: what is known stands.
+			s.latched = true
+			return trouble{c.Reason, c.Message, pollDrift}
+		}
+		return want.blocked
+	}
 	if c := s.written; c != nil && c.Reason == v1alpha1.ReasonPermanentError && p.Status.FailedInputs == want.inputs {
 		s.latched = true
 		return trouble{reason: c.Reason, message: c.Message}
@@ -256,15 +269,15 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 			t.credentials = t.want.credentials
 		}
 		s.pauses.forget(s.pausedAs(p))
-		s.budget.seen(s.key(p), true, false)
+		s.budget.seen(s.key(p), t.want.hash, true, false)
 		logger.Info("Created instance", "providerID", created.ProviderID, "specHash", t.want.hash)
 	case actDelete, actForce:
-		// Out of service first: from here on it is offered to nobody, although
-		// the status does not say so yet.
-		s.fleet.SetWithdrawn(s.key(p), t.inst.ProviderID, true)
 		if err := s.mark(ctx, p, t.want.hash); err != nil {
 			return err
 		}
+		// Out of service first: from here on it is offered to nobody, although
+		// the status does not say so yet.
+		s.fleet.SetWithdrawn(s.key(p), t.inst.ProviderID, true)
 		if err := s.provider.Delete(ctx, t.ref, t.inst.ID, a == actForce); err != nil {
 			return err
 		}
@@ -283,8 +296,10 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 		if err := s.provider.Abandon(ctx, t.ref, t.owner, t.inst.ID); err != nil {
 			return err
 		}
-		s.event(p, warning, "InstanceAbandoned", "instance "+t.inst.ProviderID+" left running as nobody's, as annotated")
-		return s.release(ctx, p)
+		if err := s.release(ctx, p); err != nil {
+			return err
+		}
+		s.event(p, warning, "InstanceAbandoned", "instance "+t.inst.ProviderID+" is left to itself, as annotated, and is nobody's from here on")
 	case actNone:
 		if t.inst != nil && t.inst.State != provider.StateDeleting {
 			// A deletion that was begun and then not wanted any more.
@@ -301,6 +316,9 @@ func (s *pass) failed(p *v1alpha1.Proxy, next step, want wanted, err error) (ctr
 		return ctrl.Result{RequeueAfter: spread(retrySoon)}, nil
 	}
 	said := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+	if next.act == actNone && said != nil && said.Reason == v1alpha1.ReasonPermanentError && p.Status.FailedInputs != "" {
+		return ctrl.Result{}, fmt.Errorf("look at the instance: %w", err) // what is known stands
+	}
 	v := planFailure(failure{
 		err: err, doing: next.act, deleting: !p.DeletionTimestamp.IsZero(), provisioned: provisioned(p),
 		replacing: said != nil && said.Reason == v1alpha1.ReasonReplacing,

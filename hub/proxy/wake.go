@@ -34,7 +34,8 @@ func request(k fleet.Key) mcreconcile.Request {
 	}
 }
 
-// fleetSource wakes a Proxy whose verdict changed, whose credentials the fleet
+// fleetSource wakes a Proxy whose verdict changed (by the engine, not by being
+// withdrawn), whose credentials the fleet
 // wants to know, or which may be replaced now. It adds to the queue itself:
 // there is no channel that could be full and lose one.
 func fleetSource(f *fleet.Fleet, b *budget, refs *references) source.TypedSource[mcreconcile.Request] {
@@ -43,7 +44,7 @@ func fleetSource(f *fleet.Fleet, b *budget, refs *references) source.TypedSource
 		f.Follow(func(c fleet.Change) {
 			refs.observe(c)
 			b.observe(c)
-			if c.New != nil && (c.Old != nil && c.Old.Verdict != c.New.Verdict || asksForCredentials(c)) {
+			if c.New != nil && (c.Old != nil && c.Old.Verdict != c.New.Verdict && c.Old.Withdrawn == c.New.Withdrawn || asksForCredentials(c)) {
 				q.Add(request(c.New.Key))
 			}
 		})

@@ -48,8 +48,12 @@ func (s *pass) mark(ctx context.Context, p *v1alpha1.Proxy, hash string) error {
 	staged := p.Status.DeepCopy()
 	err := s.patch(ctx, p, s.base, func(p *v1alpha1.Proxy) { p.Annotations[v1alpha1.AnnotationSpecHash] = hash })
 	staged.DeepCopyInto(&p.Status)
-	if err != nil {
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return fmt.Errorf("mark proxy: %w", err)
+	case err != nil:
+		// It only repeats for people what is on the instance.
+		log.FromContext(ctx).Error(err, "Cannot repeat the spec hash on the Proxy")
 	}
 	return nil
 }

@@ -55,6 +55,7 @@ type connection struct {
 	// broken is set when an informer has lost its watch; suspect then tells the
 	// spoke, which looks at once.
 	broken  atomic.Bool
+	listed  atomic.Bool // the fleet shows what it has
 	suspect chan<- struct{}
 
 	// severed is set when no request may go out any more, stranger while another

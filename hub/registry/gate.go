@@ -94,6 +94,7 @@ func (g *gate) feed(conn *connection, spoke string, o Options) error {
 	g.pass(conn, func() {
 		o.Fleet.Retain(spoke, f.seen)
 		f.listed = true
+		conn.listed.Store(true)
 		f.tell()
 	})
 	return nil

@@ -304,6 +304,14 @@ func (r *Registry) Answers(name string) bool {
 	return s != nil && conn != nil && !conn.broken.Load() && !s.State().isLost()
 }
 
+// Listed says that the fleet shows all that the engaged spoke has listed.
+func (r *Registry) Listed(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	conn := r.engaged[name]
+	return conn != nil && conn.listed.Load()
+}
+
 // withdraw undoes publish if conn still is the one.
 func (r *Registry) withdraw(name string, conn *connection) {
 	r.mu.Lock()

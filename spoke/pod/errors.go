@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/proxyfleet/proxy-operator/internal/provider"
 )
@@ -27,17 +29,32 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", class, err)
 }
 
+// spoken are the reasons of an API server's own; a webhook may give any.
+var spoken = []metav1.StatusReason{
+	metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest,
+	metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests,
+	metav1.StatusReasonInternalError, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonConflict,
+}
+
 // refusedFiles is refused for a Secret, with no words but the API server's own: a
 // webhook may show the object, and what is in it is secret.
 func refusedFiles(err error) error {
 	class := classOf(err)
-	if known := errors.Is(class, provider.ErrLasting) || errors.Is(class, provider.ErrQuotaExceeded) || apierrors.IsForbidden(err) && !errors.Is(class, provider.ErrPermanent); known || missing(err) {
+	if errors.Is(class, provider.ErrNotFound) {
+		class = provider.ErrTransient // its namespace
+	}
+	if apierrors.IsForbidden(err) && worded(err) != nil {
 		return refused(err)
 	}
-	if errors.Is(class, provider.ErrPermanent) {
-		return fmt.Errorf("%w: the API server refuses it, for reason %s", class, apierrors.ReasonForError(err))
+	reason := "that it does not know"
+	if given := apierrors.ReasonForError(err); slices.Contains(spoken, given) {
+		reason = string(given)
 	}
-	return fmt.Errorf("%w: the API server does not make it, for reason %q", provider.ErrTransient, apierrors.ReasonForError(err))
+	own := fmt.Errorf("%w: the API server refuses it, for a reason %s", class, reason)
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("%w: %w", own, apierrors.NewConflict(corev1.Resource("secrets"), "", errors.New("it has changed")))
+	}
+	return own
 }
 
 var (
@@ -111,17 +128,26 @@ func classOfForbidden(err error) error {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return provider.ErrTransient // the Proxy goes with its namespace
 	}
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		text := status.Status().Message
-		text = text[len(forbiddenBy.FindString(text)):]
-		for _, w := range wordings {
-			if w.phrase.MatchString(text) {
-				return w.class
-			}
-		}
+	if class := worded(err); class != nil {
+		return class
 	}
 	// Pod Security, LimitRange, a quota that asks for limits, a webhook or a
 	// policy: admission does not want this pod.
 	return provider.ErrPermanent
+}
+
+// worded is the class of a refusal in the API server's own words; nil for others.
+func worded(err error) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return nil
+	}
+	text := status.Status().Message
+	text = text[len(forbiddenBy.FindString(text)):]
+	for _, w := range wordings {
+		if w.phrase.MatchString(text) {
+			return w.class
+		}
+	}
+	return nil
 }

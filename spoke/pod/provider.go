@@ -168,7 +168,7 @@ func (p Provider) delete(ctx context.Context, o *metav1.PartialObjectMetadata, o
 			return nil
 		}
 	}
-	return fmt.Errorf("delete %s %s/%s: %w", strings.ToLower(o.Kind), o.Namespace, o.Name, Classified(err))
+	return fmt.Errorf("delete %s %s/%s: %w", strings.ToLower(o.Kind), o.Namespace, o.Name, refusedOf(o.Kind, err))
 }
 
 // Clear implements provider.Provider.
@@ -242,9 +242,18 @@ func (p Provider) disown(ctx context.Context, o *metav1.PartialObjectMetadata, o
 	}
 	// The lock: the list of owners is replaced as a whole.
 	if err := p.Writer.Patch(ctx, o, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil && !missing(err) {
-		return fmt.Errorf("disown %s %s/%s: %w", strings.ToLower(o.Kind), o.Namespace, o.Name, Classified(err))
+		return fmt.Errorf("disown %s %s/%s: %w", strings.ToLower(o.Kind), o.Namespace, o.Name, refusedOf(o.Kind, err))
 	}
 	return nil
+}
+
+// refusedOf classifies a refusal, without foreign words where they may be about a
+// Secret.
+func refusedOf(kind string, err error) error {
+	if kind == "Secret" {
+		return refusedFiles(err)
+	}
+	return Classified(err)
 }
 
 // ListByTag implements provider.Provider. A scope is a namespace, or "" for the

@@ -150,16 +150,23 @@ func TestAServiceAccountThatIsMissingMayBeMade(t *testing.T) {
 }
 
 func TestANamespaceThatIsGoneOrGoingIsNoMissingInstance(t *testing.T) {
-	for _, files := range []func(*provider.CreateRequest){someFiles, func(*provider.CreateRequest) {}} {
+	for _, tc := range []struct {
+		files       func(*provider.CreateRequest)
+		going, gone string
+	}{
+		{someFiles, "for a reason Forbidden", "for a reason NotFound"}, // no words about a Secret
+		{func(*provider.CreateRequest) {}, "because it is being terminated", `namespaces "no-such-namespace" not found`},
+	} {
+		files := tc.files
 		b := newBench(t)
 		if err := b.admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}}); err != nil {
 			t.Fatal(err)
 		}
-		isOf(t, b.refused(b.request(files)), "transient", "because it is being terminated")
+		isOf(t, b.refused(b.request(files)), "transient", tc.going)
 
 		b.namespace = "no-such-namespace"
 		_, err := b.Create(t.Context(), b.request(files))
-		isOf(t, err, "transient", `namespaces "no-such-namespace" not found`)
+		isOf(t, err, "transient", tc.gone)
 		_, err = b.Get(t.Context(), b.request().Ref)
 		isOf(t, err, "not found")
 	}

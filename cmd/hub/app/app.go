@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if err := proxy.SetUp(mgr, proxy.Options{
-		Fleet: everyProxy, HubID: o.HubID, ClusterUID: registry.ClusterUID, Answers: spokes.Answers, DefaultImage: o.DefaultProxyImage,
+		Fleet: everyProxy, HubID: o.HubID, ClusterUID: registry.ClusterUID, Answers: spokes.Answers, Listed: spokes.Listed, DefaultImage: o.DefaultProxyImage,
 		MaxConcurrent: o.MaxConcurrentReconciles, MaxUnavailable: o.MaxUnavailable, Recorder: recorder, Log: log.WithName("proxy"),
 	}); err != nil {
 		return err

@@ -279,7 +279,7 @@ func missingRights(t *testing.T, r *registrations) {
 	spoke := r.spokeShows("us", v1alpha1.ConditionReady, "False/Forbidden", "")
 	message := condition(spoke.Status.Conditions, v1alpha1.ConditionReady)
 	for _, right := range []string{"config/rbac/spoke", "user system:serviceaccount:proxy-operator-system:nobody", "get namespaces kube-system", "get, list, patch, watch proxies.crawl.proxyfleet.dev;",
-		"patch proxies.crawl.proxyfleet.dev/status", "create, delete, get pods", "customresourcedefinitions"} {
+		"patch proxies.crawl.proxyfleet.dev/status", "create, delete, get, list, patch, watch pods", "create, delete, get, list, patch, watch secrets", "create, patch events.events.k8s.io", "customresourcedefinitions"} {
 		if !strings.Contains(message, right) {
 			t.Errorf("%q does not say %q", message, right)
 		}
