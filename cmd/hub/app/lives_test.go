@@ -30,7 +30,6 @@ type lives struct {
 // TestLives runs the whole hub against real API servers, through what may
 // happen in the life of a Proxy.
 func TestLives(t *testing.T) {
-	t.Parallel()
 	w := bareWorld(t)
 	l := &lives{world: w, eu: w.spokes["eu"], us: w.spokes["us"], standIn: apiserver.Start(t), port: w.forwardProxy()}
 	for _, s := range w.spokes {
