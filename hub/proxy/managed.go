@@ -28,6 +28,15 @@ type wanted struct {
 	inputs string
 }
 
+// asked is what an instance that is what is wanted asks its clients for, empty
+// for nothing.
+func (w wanted) asked() *fleet.Credentials {
+	if w.credentials == nil {
+		return &fleet.Credentials{}
+	}
+	return w.credentials
+}
+
 // want reads what the instance is to be made of. An error may go by itself.
 func (s *pass) want(ctx context.Context, p *v1alpha1.Proxy) (wanted, error) {
 	want := wanted{made: made{uid: string(p.UID), spec: &p.Spec}}
@@ -198,10 +207,7 @@ func (s *pass) know(ctx context.Context, p *v1alpha1.Proxy, t *target) error {
 		return nil
 	}
 	if t.fit == fits {
-		t.credentials = &fleet.Credentials{}
-		if t.want.credentials != nil {
-			t.credentials = t.want.credentials
-		}
+		t.credentials = t.want.asked()
 		return nil
 	}
 	seen := s.seen(p)
@@ -264,10 +270,7 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 		if err != nil {
 			return err
 		}
-		t.inst, t.fit, t.credentials = &created, fits, &fleet.Credentials{}
-		if t.want.credentials != nil {
-			t.credentials = t.want.credentials
-		}
+		t.inst, t.fit, t.credentials = &created, fits, t.want.asked()
 		s.pauses.forget(s.pausedAs(p))
 		s.budget.seen(s.key(p), t.want.hash, true, false)
 		logger.Info("Created instance", "providerID", created.ProviderID, "specHash", t.want.hash)

@@ -228,7 +228,7 @@ func (m *machine) done(t *rapid.T) {
 		}
 	}
 	if len(underWay) == 0 {
-		t.Skip("nothing is under way")
+		return
 	}
 	name := rapid.SampledFrom(underWay).Draw(t, "name")
 	m.queue.Done(name)
