@@ -3,16 +3,19 @@
 // It is configured by what any proxy image is told, environment and files:
 //
 //	PROXY_PORT          1 to 65535, required
-//	PROXY_PROTOCOL      http, the default and for now the only value
+//	PROXY_PROTOCOL      what clients speak to it: http, the default, https or socks5
 //	PROXY_BIND_ADDRESS  an IP to listen on and to dial out from; empty: all interfaces
 //	PROXY_FILES_DIR     where the files are; default /etc/proxy-operator
 //
 //	username, password  what clients must prove themselves with, to the byte; neither
-//	                    file: whoever reaches the proxy may use it
+//	                    file: whoever reaches the proxy may use it. No colon in a username
+//	                    with http and https, at most 255 bytes each with socks5
+//	tls.crt, tls.key    PEM; required with https, ignored otherwise
 //
 // The files are read once, at the start. The file user-data, which is there as well where the
-// Proxy has cloud-init, is of no interest here. A bad value is one line on stderr and exit code 2. SIGTERM or SIGINT stops accepting, gives
-// open tunnels a few seconds to finish, and exits 0. The proxy itself is package proxy.
+// Proxy has cloud-init, is of no interest here. All that is wrong is one line on stderr and
+// exit code 2. SIGTERM or SIGINT stops accepting, gives open tunnels a few seconds to finish,
+// and exits 0. The proxy itself is package proxy.
 package main
 
 import (
@@ -77,9 +80,11 @@ func parse(getenv func(string) string) (proxy.Options, error) {
 	default:
 		options.Port = uint16(port)
 	}
-	if protocol := getenv("PROXY_PROTOCOL"); protocol != "" && protocol != "http" {
-		errs = append(errs, fmt.Errorf("PROXY_PROTOCOL is %q: this proxy supports only http", protocol))
+	protocol, errProtocol := proxy.ParseProtocol(getenv("PROXY_PROTOCOL"))
+	if errProtocol != nil {
+		errs = append(errs, fmt.Errorf("PROXY_PROTOCOL is %q: %w", getenv("PROXY_PROTOCOL"), errProtocol))
 	}
+	options.Protocol = protocol
 	if address := getenv("PROXY_BIND_ADDRESS"); address != "" {
 		parsed, err := netip.ParseAddr(address)
 		if err != nil {
@@ -87,9 +92,10 @@ func parse(getenv func(string) string) (proxy.Options, error) {
 		}
 		options.BindAddress = parsed
 	}
-	var err error
-	if options.Credentials, err = credentials(getenv("PROXY_FILES_DIR")); err != nil {
+	if dir, err := filesDir(getenv("PROXY_FILES_DIR")); err != nil {
 		errs = append(errs, err)
+	} else {
+		errs = append(errs, readFiles(&options, dir, errProtocol == nil)...)
 	}
 	if err := join(errs); err != nil {
 		return proxy.Options{}, err
@@ -97,15 +103,33 @@ func parse(getenv func(string) string) (proxy.Options, error) {
 	return options, nil
 }
 
-// credentials reads those in dir; empty for the default one. Only that one may be missing:
-// a mistyped name must not open the proxy to everybody.
-func credentials(dir string) (*proxy.Credentials, error) {
-	if dir == "" {
-		dir = defaultFilesDir
-	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("PROXY_FILES_DIR is %q: must be an existing directory", dir)
+// filesDir is the default one for empty. Only that one may be missing: a mistyped name must
+// not open the proxy to everybody.
+func filesDir(name string) (string, error) {
+	if name == "" {
+		return defaultFilesDir, nil
 	}
-	return proxy.ReadCredentials(dir)
+	if info, err := os.Stat(name); err != nil || !info.IsDir() {
+		return "", fmt.Errorf("PROXY_FILES_DIR is %q: must be an existing directory", name)
+	}
+	return name, nil
+}
+
+// readFiles reads what the protocol needs, and judges it by the protocol if that is known.
+func readFiles(options *proxy.Options, dir string, known bool) (errs []error) {
+	credentials, err := proxy.ReadCredentials(dir)
+	if err != nil {
+		errs = append(errs, err)
+	} else if err := credentials.Check(options.Protocol); err != nil && known {
+		errs = append(errs, fmt.Errorf("credentials in %s: %w", dir, err))
+	}
+	options.Credentials = credentials
+	if options.Protocol == proxy.HTTPS {
+		if options.Certificate, err = proxy.ReadCertificate(dir); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 // join is errors.Join on one line.

@@ -4,10 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +39,14 @@ func TestMain(m *testing.M) {
 
 // Whoever sets a wrong value reads on one line which and what is right.
 func TestBadEnvironmentExitsTwo(t *testing.T) {
+	certificate, key := pair(t)
+	_, another := pair(t)
+	long := strings.Repeat("hush", 64)
+	env := func(protocol string, pairs ...string) map[string]string {
+		return map[string]string{"PROXY_PORT": "1", "PROXY_PROTOCOL": protocol, "PROXY_FILES_DIR": files(t, pairs...)}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end() // so that what is taken by mistake serves for a moment only
 	for _, c := range []struct {
 		name string
 		env  map[string]string
@@ -38,18 +55,27 @@ func TestBadEnvironmentExitsTwo(t *testing.T) {
 		{"no port", map[string]string{}, []string{"PROXY_PORT is required"}},
 		{"port zero", map[string]string{"PROXY_PORT": "0"}, []string{`PROXY_PORT is "0"`}},
 		{"port too large", map[string]string{"PROXY_PORT": "65536"}, []string{`PROXY_PORT is "65536"`}},
-		{"socks5", map[string]string{"PROXY_PORT": "1", "PROXY_PROTOCOL": "socks5"}, []string{"supports only http"}},
+		{"no such protocol", map[string]string{"PROXY_PORT": "1", "PROXY_PROTOCOL": "socks4"}, []string{`PROXY_PROTOCOL is "socks4": must be http, https or socks5`}},
 		{"bad address", map[string]string{"PROXY_PORT": "1", "PROXY_BIND_ADDRESS": "localhost"}, []string{"must be an IP address"}},
 		{"no such directory", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": "/none"}, []string{`PROXY_FILES_DIR is "/none"`}},
 		{"username alone", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": files(t, "username", "crawler")}, []string{"has a file username and no file password"}},
 		{"password alone", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": files(t, "password", "hush")}, []string{"has a file password and no file username"}},
 		{"empty password", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": files(t, "username", "crawler", "password", "")}, []string{"is empty"}},
-		{"colon in username", map[string]string{"PROXY_PORT": "1", "PROXY_FILES_DIR": files(t, "username", "crawl:er", "password", "hush")}, []string{"username in", "colon"}},
-		{"everything", map[string]string{"PROXY_PORT": "x", "PROXY_PROTOCOL": "https", "PROXY_BIND_ADDRESS": "y", "PROXY_FILES_DIR": "z"}, []string{"PROXY_PORT", "PROXY_PROTOCOL", "PROXY_BIND_ADDRESS", "PROXY_FILES_DIR"}},
+		{"colon in username", env("http", "username", "crawl:er", "password", "hush"), []string{"credentials in", "colon", "over http"}},
+		{"colon in username, https", env("https", "username", "crawl:er", "password", "hush", "tls.crt", certificate, "tls.key", key), []string{"credentials in", "colon", "over https"}},
+		{"long username", env("socks5", "username", long, "password", "hush"), []string{"credentials in", "username has 256 bytes: socks5 can send at most 255"}},
+		{"long password", env("socks5", "username", "crawler", "password", long), []string{"credentials in", "password has 256 bytes: socks5 can send at most 255"}},
+		{"no certificate", env("https"), []string{"https needs a certificate", "tls.crt and tls.key", "neither is there"}},
+		{"no key", env("https", "tls.crt", certificate), []string{"tls.key is missing"}},
+		{"certificate of hush", env("https", "tls.crt", "hush", "tls.key", key), []string{"tls.crt has no certificate in PEM"}},
+		{"another's key", env("https", "tls.crt", certificate, "tls.key", another), []string{"the private key is not the certificate's"}},
+		{"all of the files", env("https", "username", "crawler", "tls.crt", certificate), []string{"no file password", "tls.key is missing"}},
+		{"everything", map[string]string{"PROXY_PORT": "x", "PROXY_PROTOCOL": "ftp", "PROXY_BIND_ADDRESS": "y", "PROXY_FILES_DIR": "z"}, []string{"PROXY_PORT", "PROXY_PROTOCOL", "PROXY_BIND_ADDRESS", "PROXY_FILES_DIR"}},
+		{"everything with https", map[string]string{"PROXY_PORT": "x", "PROXY_PROTOCOL": "https", "PROXY_BIND_ADDRESS": "y", "PROXY_FILES_DIR": files(t, "password", "hush")}, []string{"PROXY_PORT", "PROXY_BIND_ADDRESS", "no file username", "neither is there"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			if code := run(context.Background(), func(name string) string { return c.env[name] }, &stderr); code != exitUsage {
+			if code := run(ended, func(name string) string { return c.env[name] }, &stderr); code != exitUsage {
 				t.Errorf("exit code %d, want %d", code, exitUsage)
 			}
 			if lines := strings.Count(stderr.String(), "\n"); lines != 1 {
@@ -96,6 +122,68 @@ func TestFilesOfCredentialsCloseTheProxy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pod serves what its Proxy says, with the certificate of its files, and takes no notice of
+// one that its protocol has no use for.
+func TestEachProtocolIsServed(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the page") }))
+	t.Cleanup(site.Close)
+	certificate, key := pair(t)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(certificate))
+	for _, c := range []struct{ protocol, username, certificate, key string }{
+		{"http", "crawler", "of no use", ""},
+		{"https", "crawler", certificate, key},
+		{"socks5", "craw:ler", certificate, "of no use"},
+	} {
+		t.Run(c.protocol, func(t *testing.T) {
+			dir := files(t, "username", c.username, "password", "hush", "tls.crt", c.certificate, "tls.key", c.key)
+			cmd, address, logs := startProcess(t, "PROXY_PROTOCOL="+c.protocol, "PROXY_FILES_DIR="+dir)
+			through := &url.URL{Scheme: c.protocol, Host: address, User: url.UserPassword(c.username, "hush")}
+			transport := &http.Transport{Proxy: http.ProxyURL(through), TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName}, DisableKeepAlives: true}
+			resp, err := (&http.Client{Transport: transport}).Get(site.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if page, err := io.ReadAll(resp.Body); err != nil || string(page) != "the page" {
+				t.Errorf("got %q, %v", page, err)
+			}
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			waitForLine(t, logs, "msg=stopped")
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("exit: %v", err)
+			}
+		})
+	}
+}
+
+const serverName = "proxy.example"
+
+// pair is a new key with a certificate for serverName, in PEM.
+func pair(t *testing.T) (certificate, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{serverName},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
 // files is a directory with these files, given as names and contents in turn.

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Credentials are what clients must prove themselves with.
@@ -18,7 +17,7 @@ type Credentials struct{ Username, Password string }
 // ReadCredentials reads the files username and password of a directory, as they
 // are, to the byte. Without both of them, or without the directory, there are none:
 // nil. What cannot be meant is an error, because a proxy that is open by mistake
-// serves everybody.
+// serves everybody. Whether a protocol can carry them is for Check to say.
 func ReadCredentials(dir string) (*Credentials, error) {
 	username, haveUsername, err := readFile(filepath.Join(dir, "username"))
 	if err != nil {
@@ -37,8 +36,6 @@ func ReadCredentials(dir string) (*Credentials, error) {
 		return nil, fmt.Errorf("%s has a file password and no file username: give both, or neither", dir)
 	case username == "" || password == "":
 		return nil, fmt.Errorf("username or password in %s is empty: neither may be", dir)
-	case strings.Contains(username, ":"):
-		return nil, fmt.Errorf("username in %s has a colon in it, which no client can send", dir)
 	}
 	return &Credentials{username, password}, nil
 }
@@ -51,18 +48,32 @@ func readFile(name string) (content string, exists bool, err error) {
 	return string(data), err == nil, err
 }
 
-// guard lets those pass who know the credentials. Both are compared as hashes, and
-// both always, so that the time it takes tells neither them nor their length.
+// proof knows right credentials from wrong ones. Both are compared as hashes, and both
+// always, so that the time it takes tells neither them nor their length.
+type proof struct{ username, password [sha256.Size]byte }
+
+// newProof returns nil for nil.
+func newProof(c *Credentials) *proof {
+	if c == nil {
+		return nil
+	}
+	return &proof{sha256.Sum256([]byte(c.Username)), sha256.Sum256([]byte(c.Password))}
+}
+
+func (p *proof) isRight(username, password string) bool {
+	givenUsername, givenPassword := sha256.Sum256([]byte(username)), sha256.Sum256([]byte(password))
+	return subtle.ConstantTimeCompare(givenUsername[:], p.username[:])&subtle.ConstantTimeCompare(givenPassword[:], p.password[:]) == 1
+}
+
+// guard lets those requests pass that know the credentials.
 func guard(c *Credentials, next http.Handler) http.Handler {
 	if c == nil {
 		return next
 	}
-	wantUsername, wantPassword := sha256.Sum256([]byte(c.Username)), sha256.Sum256([]byte(c.Password))
+	proof := newProof(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, ok := given(r)
-		username, password := sha256.Sum256([]byte(client.Username)), sha256.Sum256([]byte(client.Password))
-		right := subtle.ConstantTimeCompare(username[:], wantUsername[:]) & subtle.ConstantTimeCompare(password[:], wantPassword[:])
-		if !ok || right != 1 {
+		if right := proof.isRight(client.Username, client.Password); !ok || !right {
 			w.Header().Set("Proxy-Authenticate", `Basic realm="proxy", charset="UTF-8"`)
 			http.Error(w, "This proxy wants to know who you are: send the header Proxy-Authorization: Basic with its username and password.", http.StatusProxyAuthRequired)
 			return

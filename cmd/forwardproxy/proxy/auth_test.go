@@ -2,12 +2,10 @@ package proxy
 
 import (
 	"bufio"
-	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,21 +17,52 @@ import (
 
 var awkward = &Credentials{"crawler ü@/?", `p:a/s@s?#[]%& +"\ö`}
 
-// A client that has the credentials in its proxy's URL gets through, over CONNECT and plain.
+// A client that has the credentials in its proxy's URL gets through, over TLS and plain.
 func TestTheRightCredentialsOpenTheProxy(t *testing.T) {
-	site, p := origin.Start(t), start(t, Options{Credentials: awkward})
-	transport := &http.Transport{
-		Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: p.Addr(), User: url.UserPassword(awkward.Username, awkward.Password)}),
-		TLSClientConfig: &tls.Config{RootCAs: site.CertPool()},
-	}
-	t.Cleanup(transport.CloseIdleConnections)
-	for _, base := range []string{site.URL, site.PlainURL} {
-		for range 2 { // on a connection that is kept, each request proves itself
-			reply, err := origin.Fetch(t.Context(), &http.Client{Transport: transport}, base)
-			if err != nil || reply.RemoteAddr != exitAddress.String() {
-				t.Errorf("%s: saw %+v, %v", base, reply, err)
+	site := origin.Start(t)
+	eachProtocol(t, func(t *testing.T, options Options) {
+		options.Credentials = awkward
+		p := start(t, options)
+		crawler := client(t, p, site, awkward)
+		for _, base := range []string{site.URL, site.PlainURL} {
+			for range 2 { // on a connection that is kept, each request proves itself
+				reply, err := origin.Fetch(t.Context(), crawler, base)
+				if err != nil || reply.RemoteAddr != exitAddress.String() {
+					t.Errorf("%s: saw %+v, %v", base, reply, err)
+				}
 			}
 		}
+	})
+}
+
+// One that has others, or none, reads that it is those.
+func TestWrongCredentialsAreNamed(t *testing.T) {
+	site := origin.Start(t)
+	eachProtocol(t, func(t *testing.T, options Options) {
+		options.Credentials = &Credentials{"crawler", "hush"}
+		p := start(t, options)
+		want := map[*Credentials]string{nil: "no acceptable authentication methods", {"crawler", "hushh"}: "username/password authentication failed"}
+		for c, want := range want {
+			if options.Protocol != SOCKS5 {
+				want = "Proxy Authentication Required"
+			}
+			crawler := client(t, p, site, c)
+			if _, err := origin.Fetch(t.Context(), crawler, site.URL); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: %v, want %q", c, err, want)
+			}
+			if _, err := origin.Fetch(t.Context(), crawler, site.PlainURL); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, plain: %v, want %q", c, err, want)
+			}
+		}
+	})
+}
+
+// A colon is only of HTTP's syntax.
+func TestSOCKS5UsernamesMayHaveColons(t *testing.T) {
+	site, c := origin.Start(t), &Credentials{"craw:ler", strings.Repeat("x", 255)}
+	p := start(t, Options{Protocol: SOCKS5, Credentials: c})
+	if _, err := origin.Fetch(t.Context(), client(t, p, site, c), site.URL); err != nil {
+		t.Error(err)
 	}
 }
 
