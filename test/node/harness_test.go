@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,8 +35,8 @@ const (
 	proxyImage = "example.test/proxy:1"
 	shellImage = "example.test/shell:1"
 
-	// asVariable makes this test binary be the node, or the proxy that a pod runs, so that
-	// both are real processes without building anything.
+	// asVariable makes this test binary be the node, or what a pod runs, so that all are real
+	// processes without building anything.
 	asVariable = "NODE_TEST_AS"
 )
 
@@ -47,6 +48,8 @@ func TestMain(m *testing.M) {
 		code = run(ctx, os.Args[1:], os.Stderr)
 	case "proxy":
 		code = runProxy(ctx)
+	case "server":
+		code = runServer(ctx)
 	default:
 		stop() // the tests themselves end as usual
 		code = m.Run()
@@ -178,7 +181,7 @@ func shell(script string) func(*corev1.Pod) {
 func env(v corev1.EnvVar) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		c := &pod.Spec.Containers[0]
-		c.Env = append(c.Env, v)
+		c.Env = append(slices.DeleteFunc(c.Env, func(old corev1.EnvVar) bool { return old.Name == v.Name }), v)
 	}
 }
 

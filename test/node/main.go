@@ -4,6 +4,9 @@
 //
 //	node --kubeconfig spoke.yaml --name node-1 --image example/proxy:1=/path/to/executable
 //
+// Beside the node it is the cluster's cloud, as far as Services of type LoadBalancer need one;
+// package cloud says how that works. Of several nodes of a cluster one is the cloud at a time.
+//
 // SIGTERM or SIGINT stops every process gracefully and ends it. Killed, it takes its processes
 // along, and started again it runs its pods anew.
 package main
@@ -16,15 +19,18 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/proxyfleet/proxy-operator/test/cloud"
 	"github.com/proxyfleet/proxy-operator/test/node/agent"
 )
 
@@ -38,8 +44,10 @@ func main() {
 type settings struct {
 	kubeconfig string
 	name       string
+	address    netip.Addr
 	logDir     string
 	images     images
+	balancers  bool
 }
 
 // run is main without the process: it runs the node until ctx ends and returns the exit code.
@@ -73,9 +81,33 @@ func serve(ctx context.Context, s settings, log *slog.Logger) error {
 	} else if err := os.MkdirAll(s.logDir, 0o700); err != nil {
 		return err
 	}
-	return agent.Run(ctx, agent.Options{
-		Name: s.name, Config: config, Images: maps.Clone(s.images), LogDir: s.logDir, Logger: log,
+	return runBoth(ctx, s, config, log)
+}
+
+// runBoth runs the node and, if that is asked for, the cloud beside it. Either's failure ends
+// the other.
+func runBoth(ctx context.Context, s settings, config *rest.Config, log *slog.Logger) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	// Pods may end gracefully, with the clients that reach them through a load balancer.
+	outlasting, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	ended := make(chan error, 1)
+	go func() {
+		if !s.balancers {
+			ended <- nil
+			return
+		}
+		err := cloud.Run(outlasting, config, cloud.Options{Logger: log})
+		stop()
+		ended <- err
+	}()
+	err := agent.Run(ctx, agent.Options{
+		Name: s.name, Config: config, Images: maps.Clone(s.images), LogDir: s.logDir,
+		Address: s.address, Logger: log,
 	})
+	end()
+	return errors.Join(err, <-ended)
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
@@ -84,6 +116,9 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; its user is to be a cluster admin")
 	flags.StringVar(&s.name, "name", "", "name of the Node")
+	flags.Func("address", "loopback address of the node itself, where its pods' host ports are (default: one that comes from the name)",
+		func(value string) error { return setAddress(&s.address, value) })
+	flags.BoolVar(&s.balancers, "load-balancers", true, "give Services of type LoadBalancer their load balancers")
 	flags.StringVar(&s.logDir, "log-dir", "", "directory for the output and the files of the pods (default: a temporary one, removed at the end)")
 	flags.Var(s.images, "image", "IMAGE=EXECUTABLE: what a pod with this image runs; repeatable")
 	if err := flags.Parse(args); err != nil {
@@ -99,6 +134,19 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		return settings{}, errors.New("--name is required")
 	}
 	return s, nil
+}
+
+// setAddress is the --address flag.
+func setAddress(to *netip.Addr, value string) error {
+	address, err := netip.ParseAddr(value)
+	if err != nil {
+		return err
+	}
+	if !address.IsLoopback() {
+		return errors.New("want a loopback address")
+	}
+	*to = address
+	return nil
 }
 
 // images is the --image flag.

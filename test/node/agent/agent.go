@@ -2,8 +2,8 @@
 // run pods, as processes of this host. It exists so that the operator can be tested, and shown,
 // against pods that really start, listen, crash and end, on any machine, without root.
 //
-// Pods are watched, never polled. One informer sees the unscheduled ones and binds them here;
-// another sees this node's own and keeps a worker, one goroutine, for each. A worker owns all
+// Pods are watched, never polled. One informer sees all of them: the unscheduled ones are bound
+// here, and each of this node's own has a worker, one goroutine. A worker owns all
 // that happens to its pod: it compares what the pod asks for with what it observes (its process,
 // its probe, the clock), takes the next step, and writes the status that status.go computes from
 // the same observation. API calls are made beside the worker, so that a hanging API server stops
@@ -11,7 +11,10 @@
 //
 // A pod gets an address in 127.16.0.0-127.254.255.255 for as long as it exists here, and one
 // process: its image is a name for an executable on this host. The process is the node's child
-// with a parent-death signal, so that nothing survives the node.
+// with a parent-death signal, so that nothing survives the node. The node has an address too, in
+// 127.8.0.0-127.11.255.255 unless it is given one. While a container runs, the node carries on
+// what reaches its own address at one of the container's host ports; a pod that wants a host
+// port of another pod stays unscheduled until that is gone.
 //
 // A Secret that a pod mounts at /etc/proxy-operator becomes files in a directory of the pod's
 // own. Processes share the host's file system, so a pod's process cannot find them at that
@@ -21,7 +24,9 @@
 //
 // Traded away: everything else that a kubelet does. One container a pod, no volumes but one of a
 // Secret at that one path, no init containers, tcpSocket readiness probes only, restartPolicy
-// Always only; a pod that asks for more says so in its status instead of running differently.
+// Always only, host ports of TCP only; a pod that asks for more says so in its status instead
+// of running differently. A pod that somebody else has bound here waits for a host port that
+// another has, where a kubelet would fail it.
 // Files do not follow a Secret that changes, since the operator's are immutable, and a process
 // may write to its own. Resource limits and security contexts are ignored. Linux only.
 package agent
@@ -31,8 +36,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -41,11 +48,13 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
+	"github.com/proxyfleet/proxy-operator/test/node/address"
 	"github.com/proxyfleet/proxy-operator/test/process"
 )
 
-// Options configure Run. All but Logger are required.
+// Options configure Run. All but Address and Logger are required.
 type Options struct {
 	// Name of the Node object.
 	Name string
@@ -56,6 +65,9 @@ type Options struct {
 	// LogDir is an existing directory; NAMESPACE_NAME_UID.log there takes a pod's output, and
 	// NODE.files is there, for nobody else to read, as long as the node runs.
 	LogDir string
+	// Address is the node's own, on loopback and nobody else's. By default it is the one of an
+	// earlier life, or comes from the name.
+	Address netip.Addr
 	// Logger defaults to discarding.
 	Logger *slog.Logger
 }
@@ -63,14 +75,20 @@ type Options struct {
 // node is what the workers share.
 type node struct {
 	name      string
+	given     netip.Addr // the address that the options ask for
+	hostIP    string     // set by register
 	core      corev1client.CoreV1Interface
 	leases    coordinationv1client.LeasesGetter
 	images    map[string]string
 	logDir    string
 	log       *slog.Logger
-	addresses *addresses
+	own       *address.Pool // holds hostIP
+	addresses *address.Pool // of pods
+	hostPorts *hostPorts
 	files     filesRoot
 	thread    *process.Thread
+	pods      cache.SharedInformer
+	claims    workqueue.TypedRateLimitingInterface[claim]
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker
@@ -90,13 +108,13 @@ func Run(ctx context.Context, options Options) error {
 		return fmt.Errorf("make a directory for the files of pods: %w", err)
 	}
 	defer n.files.removeAll()
+	defer n.releaseAddress()
 	if err := n.register(ctx); err != nil {
 		return err
 	}
 	var background sync.WaitGroup
 	background.Go(func() { n.keepLease(ctx) })
-	background.Go(func() { n.claimPods(ctx) })
-	background.Go(func() { n.runPods(ctx) })
+	background.Go(func() { n.watchPods(ctx) })
 	background.Wait()
 	n.running.Wait()
 	return nil
@@ -125,15 +143,33 @@ func newNode(options Options) (*node, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &node{
-		name: options.Name, core: core, leases: leases, images: maps.Clone(options.Images),
-		logDir: logDir, log: log, addresses: newAddresses(), files: newFilesRoot(logDir, options.Name),
-		thread: process.NewThread(), workers: map[types.UID]*worker{},
+		name: options.Name, given: options.Address, core: core, leases: leases,
+		images: maps.Clone(options.Images), logDir: logDir, log: log,
+		own: address.NewPool(address.Nodes), addresses: address.NewPool(address.Pods),
+		hostPorts: newHostPorts(), files: newFilesRoot(logDir, options.Name), thread: process.NewThread(),
+		pods: newPodInformer(core), claims: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[claim](100*time.Millisecond, 5*time.Second)),
+		workers: map[types.UID]*worker{},
 	}, nil
 }
 
-// runPods keeps one worker for each pod that is bound to this node, until ctx ends.
-func (n *node) runPods(ctx context.Context) {
-	n.watch(ctx, "spec.nodeName="+n.name, cache.ResourceEventHandlerFuncs{
+func newPodInformer(core corev1client.CoreV1Interface) cache.SharedInformer {
+	source := cache.NewListWatchFromClient(core.RESTClient(), "pods", corev1.NamespaceAll, fields.Everything())
+	informer := cache.NewSharedInformer(source, &corev1.Pod{}, 0)
+	// Fails only on an informer that has started.
+	_ = informer.SetTransform(func(object any) (any, error) {
+		if pod, ok := object.(*corev1.Pod); ok {
+			pod.ManagedFields = nil // half of a pod's memory, and nobody here reads them
+		}
+		return object, nil
+	})
+	return informer
+}
+
+// watchPods binds the pods that may run here and keeps one worker for each that is bound to this
+// node, until ctx ends. One informer sees both, so that no pod can come and go between two.
+func (n *node) watchPods(ctx context.Context) {
+	seen, err := n.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { n.observe(ctx, object.(*corev1.Pod)) },
 		UpdateFunc: func(before, object any) {
 			pod := object.(*corev1.Pod)
@@ -152,10 +188,38 @@ func (n *node) runPods(ctx context.Context) {
 			}
 		},
 	})
+	if err != nil { // only of an informer that has ended
+		n.log.Error("cannot watch pods", "error", err)
+		return
+	}
+	var claiming sync.WaitGroup
+	claiming.Go(func() {
+		select {
+		case <-seen.HasSyncedChecker().Done():
+			// Only now it is known which host ports the pods have that are bound here already.
+			n.claimPods(ctx)
+		case <-ctx.Done():
+		}
+	})
+	n.pods.RunWithContext(ctx)
+	n.claims.ShutDown()
+	claiming.Wait()
 }
 
-// observe hands a pod's newest state to its worker, starting one for a new pod.
+// observe takes a pod's newest state.
 func (n *node) observe(ctx context.Context, pod *corev1.Pod) {
+	switch pod.Spec.NodeName {
+	case "":
+		n.claims.Add(claimOf(pod))
+	case n.name:
+		n.employ(ctx, pod)
+	default:
+		n.freeHostPorts(pod.UID)
+	}
+}
+
+// employ hands the state of a pod of this node to its worker, starting one for a new pod.
+func (n *node) employ(ctx context.Context, pod *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if w, ok := n.workers[pod.UID]; ok {
@@ -165,6 +229,8 @@ func (n *node) observe(ctx context.Context, pod *corev1.Pod) {
 	if ctx.Err() != nil {
 		return
 	}
+	// Now, before a pod that is yet to be bound can have them; the worker tells if it failed.
+	_ = n.hostPorts.take(pod)
 	w := newWorker(n, pod)
 	n.workers[pod.UID] = w
 	n.running.Go(func() { w.run(ctx) })
@@ -175,23 +241,16 @@ func (n *node) forget(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if w, ok := n.workers[uid]; ok {
-		close(w.gone)
+		close(w.gone) // and it frees the host ports, when it does not listen there any more
 		delete(n.workers, uid)
+		return
 	}
+	n.freeHostPorts(uid)
 }
 
-// watch runs an informer over the pods that a field selector picks, until ctx ends.
-func (n *node) watch(ctx context.Context, selector string, handler cache.ResourceEventHandler) {
-	source := cache.NewListWatchFromClient(n.core.RESTClient(), "pods", corev1.NamespaceAll,
-		fields.ParseSelectorOrDie(selector))
-	informer := cache.NewSharedInformer(source, &corev1.Pod{}, 0)
-	// Both fail only on an informer that has started.
-	_ = informer.SetTransform(func(object any) (any, error) {
-		if pod, ok := object.(*corev1.Pod); ok {
-			pod.ManagedFields = nil // half of a pod's memory, and nobody here reads them
-		}
-		return object, nil
-	})
-	_, _ = informer.AddEventHandler(handler)
-	informer.RunWithContext(ctx)
+// freeHostPorts gives the pods that wait for a host port another try.
+func (n *node) freeHostPorts(uid types.UID) {
+	for _, waiting := range n.hostPorts.release(uid) {
+		n.claims.Add(waiting)
+	}
 }

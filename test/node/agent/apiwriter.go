@@ -44,16 +44,18 @@ func newAPIWriter(pods corev1client.PodInterface, pod *corev1.Pod) apiWriter {
 // keeps it from a namesake.
 func (a *apiWriter) writeStatus(ctx context.Context, status corev1.PodStatus, now time.Time) {
 	a.call(ctx, now, apiResult{operation: "write status", status: &status}, func(ctx context.Context) error {
-		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"uid": a.uid},
-			"status":   status,
-		})
+		patch, err := statusPatch(map[string]any{"uid": a.uid}, status)
 		if err != nil {
 			return err
 		}
 		_, err = a.pods.Patch(ctx, a.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		return err
 	})
+}
+
+// statusPatch is a merge patch that fails unless the metadata are those of the object.
+func statusPatch(metadata map[string]any, status any) ([]byte, error) {
+	return json.Marshal(map[string]any{"metadata": metadata, "status": status})
 }
 
 // delete removes a pod whose process has ended, once.

@@ -2,10 +2,8 @@ package agent
 
 import (
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,63 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Two nodes of one host must never give two pods one address, even while neither listens.
-func TestAddressBelongsToOnePodOfOneNode(t *testing.T) {
-	one, other := newAddresses(), newAddresses()
-	address, err := one.acquire(t.Context(), "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !inRange(address) {
-		t.Errorf("%s is out of range", address)
-	}
-	for _, node := range []*addresses{one, other} {
-		got, err := node.acquire(t.Context(), address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer node.release(got)
-		if got == address {
-			t.Errorf("%s was given out twice", address)
-		}
-	}
-	one.release(address)
-	if got, err := other.acquire(t.Context(), address, nil); err != nil || got != address {
-		t.Errorf("the released address %s is not to be had again: %s, %v", address, got, err)
-	}
-	other.release(address)
-}
-
-// A pod must not get an address where somebody else answers on its port.
-func TestAddressWithATakenPortIsPassedOver(t *testing.T) {
-	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.99.99.99:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	n, _ := strconv.Atoi(port)
-	a := newAddresses()
-	got, err := a.acquire(t.Context(), "127.99.99.99", []corev1.ContainerPort{{ContainerPort: int32(n)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.release(got)
-	if got == "127.99.99.99" {
-		t.Error("the address was given out")
-	}
-	// Of any other range is none, whoever asks.
-	for _, foreign := range []string{"", "10.0.0.1", "127.0.0.1", "127.255.0.1", "::1", "x"} {
-		if inRange(foreign) {
-			t.Errorf("%q counts as ours", foreign)
-		}
-	}
-}
-
 func tcpContainer() *corev1.Container {
 	return &corev1.Container{
-		Ports: []corev1.ContainerPort{{Name: "proxy", ContainerPort: 3128}},
+		Ports: []corev1.ContainerPort{{Name: "proxy", ContainerPort: 3128, HostPort: 3128, Protocol: corev1.ProtocolTCP}},
 		ReadinessProbe: &corev1.Probe{
 			InitialDelaySeconds: 5, PeriodSeconds: 10, SuccessThreshold: 2, FailureThreshold: 3,
 			ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("proxy")}},
@@ -145,6 +89,9 @@ func TestUnsupported(t *testing.T) {
 		"liveness and startup probes":  func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
 		"lifecycle hooks":              func(s *corev1.PodSpec) { s.Containers[0].Lifecycle = &corev1.Lifecycle{} },
 		"probes other than tcpSocket":  func(s *corev1.PodSpec) { s.Containers[0].ReadinessProbe = &corev1.Probe{} },
+		"hostNetwork":                  func(s *corev1.PodSpec) { s.HostNetwork = true },
+		"hostPort of protocol UDP":     func(s *corev1.PodSpec) { s.Containers[0].Ports[0].Protocol = corev1.ProtocolUDP },
+		"hostIP in ports":              func(s *corev1.PodSpec) { s.Containers[0].Ports[0].HostIP = "127.0.0.1" },
 		"tcpSocket probe of no port x": func(s *corev1.PodSpec) { s.Containers[0].ReadinessProbe.TCPSocket.Port = intstr.FromString("x") },
 	} {
 		pod := good()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"runtime"
 	"time"
 
@@ -16,8 +17,6 @@ import (
 )
 
 const (
-	hostIP = "127.0.0.1"
-
 	leaseSeconds  = 40 // kubelet's
 	leaseRenewal  = 10 * time.Second
 	registerRetry = time.Second
@@ -52,13 +51,19 @@ func (n *node) register(ctx context.Context) error {
 func (n *node) tryRegister(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	_, err := n.core.Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: nodeLabels(n.name)},
-	}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	registered, err := n.core.Nodes().Get(ctx, n.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		registered, err = n.core.Nodes().Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: nodeLabels(n.name)},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil {
 		return err
 	}
-	patch, err := json.Marshal(map[string]any{"status": nodeStatus(n.name, metav1.Now())})
+	if err := n.acquireAddress(ctx, registered); err != nil {
+		return err
+	}
+	patch, err := statusPatch(map[string]any{}, nodeStatus(n.name, n.hostIP, metav1.Now()))
 	if err != nil {
 		return err
 	}
@@ -66,7 +71,40 @@ func (n *node) tryRegister(ctx context.Context) error {
 	return err
 }
 
-func nodeStatus(name string, now metav1.Time) corev1.NodeStatus {
+// acquireAddress gives the node the address that its options ask for or else, if it can be had,
+// the one that its clients know.
+func (n *node) acquireAddress(ctx context.Context, registered *corev1.Node) error {
+	if n.hostIP != "" {
+		return nil
+	}
+	if n.given.IsValid() {
+		if err := n.own.Hold(ctx, n.given); err != nil {
+			return err
+		}
+		n.hostIP = n.given.String()
+		return nil
+	}
+	var earlier netip.Addr
+	for _, a := range registered.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			earlier, _ = netip.ParseAddr(a.Address)
+		}
+	}
+	address, err := n.own.Acquire(ctx, earlier, n.name)
+	if err != nil {
+		return err
+	}
+	n.hostIP = address.String()
+	return nil
+}
+
+func (n *node) releaseAddress() {
+	if address, err := netip.ParseAddr(n.hostIP); err == nil {
+		n.own.Release(address)
+	}
+}
+
+func nodeStatus(name, hostIP string, now metav1.Time) corev1.NodeStatus {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		corev1.ResourceMemory: resource.MustParse("16Gi"), // nobody counts

@@ -35,6 +35,17 @@ func unsupported(pod *corev1.Pod) string {
 		return "readiness probes other than tcpSocket"
 	case probe != nil && probePort(c) == "":
 		return "a tcpSocket probe of no port " + probe.TCPSocket.Port.String()
+	case pod.Spec.HostNetwork:
+		return "hostNetwork"
+	}
+	for _, p := range c.Ports {
+		switch {
+		case p.HostPort == 0:
+		case p.Protocol != corev1.ProtocolTCP:
+			return "hostPort of protocol " + string(p.Protocol)
+		case p.HostIP != "" && p.HostIP != "0.0.0.0":
+			return "hostIP in ports"
+		}
 	}
 	return unsupportedVolume(&pod.Spec)
 }
@@ -89,7 +100,7 @@ func (n *node) envValue(ctx context.Context, pod *corev1.Pod, podIP string, v co
 		case "spec.nodeName":
 			return n.name, true, nil
 		case "status.hostIP":
-			return hostIP, true, nil
+			return n.hostIP, true, nil
 		case "status.podIP":
 			return podIP, true, nil
 		}

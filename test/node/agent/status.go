@@ -11,6 +11,7 @@ import (
 // observation is all that a pod's status depends on besides the pod. At most one of waiting
 // and running is set.
 type observation struct {
+	hostIP   string
 	podIP    string
 	accepted metav1.Time
 	waiting  *corev1.ContainerStateWaiting
@@ -35,7 +36,7 @@ func podStatus(pod *corev1.Pod, before corev1.PodStatus, o observation, now meta
 	if status.StartTime == nil {
 		status.StartTime = &o.accepted
 	}
-	status.HostIP, status.HostIPs = hostIP, []corev1.HostIP{{IP: hostIP}}
+	status.HostIP, status.HostIPs = o.hostIP, []corev1.HostIP{{IP: o.hostIP}}
 	status.PodIP, status.PodIPs = o.podIP, []corev1.PodIP{{IP: o.podIP}}
 	if o.podIP == "" {
 		status.PodIPs = nil

@@ -38,10 +38,10 @@ func TestPodStatus(t *testing.T) {
 		{"running again", observation{running: running, containerID: "process://2", ready: true, lastExit: exit137, restarts: 1}, corev1.PodRunning, corev1.ConditionTrue, "process://2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.seen.podIP, c.seen.accepted = "127.20.0.1", t0
+			c.seen.hostIP, c.seen.podIP, c.seen.accepted = "127.8.0.1", "127.20.0.1", t0
 			status := podStatus(testPod, corev1.PodStatus{QOSClass: corev1.PodQOSBestEffort}, c.seen, t1)
-			if status.Phase != c.phase || status.PodIP != "127.20.0.1" || status.PodIPs[0].IP != status.PodIP || status.HostIP != hostIP {
-				t.Errorf("phase %s, podIP %s, podIPs %v, hostIP %s", status.Phase, status.PodIP, status.PodIPs, status.HostIP)
+			if status.Phase != c.phase || status.PodIP != "127.20.0.1" || status.PodIPs[0].IP != status.PodIP || status.HostIP != "127.8.0.1" || status.HostIPs[0].IP != status.HostIP {
+				t.Errorf("phase %s, podIP %s, podIPs %v, hostIP %s, hostIPs %v", status.Phase, status.PodIP, status.PodIPs, status.HostIP, status.HostIPs)
 			}
 			if status.QOSClass != corev1.PodQOSBestEffort || !status.StartTime.Equal(&t0) {
 				t.Errorf("qosClass %q, startTime %s", status.QOSClass, status.StartTime)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/proxyfleet/proxy-operator/test/relay"
 )
 
 const (
@@ -30,12 +33,13 @@ type worker struct {
 
 	pod       *corev1.Pod
 	seen      observation
-	preferred string     // the address of an earlier life of this node
-	mounted   string     // the directory that stands for filesPath, once it is filled
-	proc      *container // nil while none runs
-	ready     *readiness // of proc
-	probes    chan bool  // results for ready
-	startAt   time.Time  // when to start the next life
+	preferred string         // the address of an earlier life of this node
+	mounted   string         // the directory that stands for filesPath, once it is filled
+	proc      *container     // nil while none runs
+	relays    []*relay.Relay // of proc's host ports
+	ready     *readiness     // of proc
+	probes    chan bool      // results for ready
+	startAt   time.Time      // when to start the next life
 	backoff   time.Duration
 	termAt    time.Time // when SIGTERM was sent
 	killed    bool
@@ -45,12 +49,13 @@ type worker struct {
 }
 
 func newWorker(n *node, pod *corev1.Pod) *worker {
+	seen := previousLife(pod.Status, metav1.Now().Rfc3339Copy())
+	seen.hostIP = n.hostIP
 	return &worker{
 		node: n, log: n.log.With("namespace", pod.Namespace, "pod", pod.Name),
 		updates: make(chan *corev1.Pod, 1), gone: make(chan struct{}),
 		pod: pod, reported: pod.Status, preferred: pod.Status.PodIP,
-		seen: previousLife(pod.Status, metav1.Now().Rfc3339Copy()),
-		api:  newAPIWriter(n.core.Pods(pod.Namespace), pod),
+		seen: seen, api: newAPIWriter(n.core.Pods(pod.Namespace), pod),
 	}
 }
 
@@ -67,7 +72,11 @@ func (w *worker) update(pod *corev1.Pod) {
 // step that is due and sleeps until the next event or time.
 func (w *worker) run(ctx context.Context) {
 	defer func() {
-		w.addresses.release(w.seen.podIP)
+		w.unexpose()
+		w.freeHostPorts(w.pod.UID)
+		if address, err := netip.ParseAddr(w.seen.podIP); err == nil {
+			w.addresses.Release(address)
+		}
 		w.files.remove(w.pod.UID)
 	}()
 	timer := time.NewTimer(0)
@@ -157,12 +166,10 @@ func (w *worker) nextStep(now time.Time) time.Time {
 func (w *worker) start(ctx context.Context, now time.Time) {
 	c := &w.pod.Spec.Containers[0]
 	if w.seen.podIP == "" {
-		address, err := w.addresses.acquire(ctx, w.preferred, c.Ports)
-		if err != nil {
+		if err := w.acquireAddress(ctx, c); err != nil {
 			w.wait("CreatePodSandboxError", err.Error(), now)
 			return
 		}
-		w.seen.podIP = address
 	}
 	if what := unsupported(w.pod); what != "" {
 		w.refuse("CreateContainerConfigError", "this stand-in node does not support "+what)
@@ -182,8 +189,13 @@ func (w *worker) start(ctx context.Context, now time.Time) {
 		w.wait("CreateContainerConfigError", err.Error(), now)
 		return
 	}
+	if err := w.expose(ctx, c); err != nil {
+		w.wait("CreatePodSandboxError", err.Error(), now)
+		return
+	}
 	proc, err := startContainer(w.thread, executable, arguments(c), env, logFile(w.logDir, w.pod))
 	if err != nil {
+		w.unexpose()
 		w.wait("RunContainerError", err.Error(), now)
 		return
 	}
@@ -199,10 +211,26 @@ func (w *worker) start(ctx context.Context, now time.Time) {
 	w.log.Info("started", "id", proc.id(), "address", w.seen.podIP, "restarts", w.seen.restarts)
 }
 
+// acquireAddress gives the pod its address, the one of an earlier life if that can be had.
+func (w *worker) acquireAddress(ctx context.Context, c *corev1.Container) error {
+	var ports []uint16
+	for _, p := range c.Ports {
+		ports = append(ports, uint16(p.ContainerPort))
+	}
+	earlier, _ := netip.ParseAddr(w.preferred) // a new pod has none
+	address, err := w.addresses.Acquire(ctx, earlier, string(w.pod.UID), ports...)
+	if err != nil {
+		return err
+	}
+	w.seen.podIP = address.String()
+	return nil
+}
+
 // ended takes note of the process's end and schedules the next life.
 func (w *worker) ended(now time.Time) {
 	exit := w.proc.exit
 	w.log.Info("ended", "id", exit.ContainerID, "exitCode", exit.ExitCode)
+	w.unexpose()
 	// A probe that is still under way has nobody to report to.
 	w.proc, w.ready, w.probes = nil, nil, nil
 	w.seen.running, w.seen.lastExit = nil, &exit
