@@ -26,6 +26,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyfleet/proxy-operator/internal/testkit/certs"
 )
 
 const loopback = "127.0.0.1:0"
@@ -65,7 +67,7 @@ func Run(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	certificate, caPEM, err := issue(listener.Addr().(*net.TCPAddr).IP)
+	certificate, caPEM, err := certificateFor(listener.Addr().(*net.TCPAddr).IP)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close(), plain.Close())
 	}
@@ -80,6 +82,21 @@ func Run(ctx context.Context, options Options) (*Server, error) {
 	go func() { _ = s.tls.ServeTLS(listener, "", "") }()
 	go func() { _ = s.plain.Serve(plain) }()
 	return s, nil
+}
+
+// certificateFor makes an authority, and a certificate of it for the address,
+// loopback and localhost.
+func certificateFor(address net.IP) (tls.Certificate, []byte, error) {
+	ca, err := certs.NewAuthority("proxy-operator test origin CA")
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	pair, err := ca.Issue(address.String(), "127.0.0.1", "::1", "localhost")
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	certificate, err := pair.TLS()
+	return certificate, ca.PEM, err
 }
 
 // Start is Run for a test: it ends with it.
