@@ -8,7 +8,14 @@
 // times, so a quiet second costs the same whatever the size of the fleet. Every
 // probe runs on a goroutine of its own, under a limit: with a fixed pool a few
 // proxies that hang would hold up all others. The decisions are in tracker.go,
-// free of goroutines and clocks; the wire is in probe.go.
+// free of goroutines and clocks; the wire is in probe.go, with SOCKS5 in socks.go,
+// and what failed is put into words in explain.go.
+//
+// A proxy is spoken to as its clients do: by HTTP, by HTTP in TLS with the proxy
+// itself, or by SOCKS5, where it resolves the site's name. Who may sign its
+// certificate is the Proxy's to say, and who the site's is the hub's: neither
+// vouches for the other. The proxy's own name is looked up once per probe; every
+// address is checked before one is dialled, and none is looked up again (dial.go).
 //
 // A proxy that wants credentials is sent those that the fleet knows of its
 // instance; one whose credentials are not known yet is not probed. What such a
@@ -16,5 +23,6 @@
 //
 // A probe's result counts for the instance it was sent to: the fleet refuses a
 // verdict about an instance that has been replaced meanwhile. One that was got
-// with credentials that have changed meanwhile counts for nothing.
+// with credentials, or by a protocol or certificate, that have changed meanwhile counts
+// for nothing.
 package health

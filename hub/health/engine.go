@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -26,6 +27,10 @@ type Options struct {
 	URL string
 	// Roots verify the probed sites; nil for the system's.
 	Roots *x509.CertPool
+	// Resolver looks up the names of proxies; the system's where nil.
+	Resolver Resolver
+	// AllowLocal probes proxies on addresses that are fleet.Forbidden otherwise.
+	AllowLocal bool
 	// MaxInFlight bounds the probes under way; 4096 where zero.
 	MaxInFlight int
 	Recorder    Recorder
@@ -56,16 +61,19 @@ type state struct {
 	gone    bool
 }
 
-// outdates says that p was probed with credentials that have changed since.
-func (s *state) outdates(p *fleet.Proxy) bool { return !p.Proof().Equal(s.proxy.Proof()) }
+// outdates says that p was probed in a way that has changed since.
+func (s *state) outdates(p *fleet.Proxy) bool { return !p.Approach().Equal(s.proxy.Approach()) }
 
 // New returns an Engine that follows the fleet. It probes once Run runs.
 func New(o Options) *Engine {
 	if o.MaxInFlight == 0 {
 		o.MaxInFlight = 4096
 	}
+	if o.Resolver == nil {
+		o.Resolver = net.DefaultResolver
+	}
 	e := &Engine{
-		Options: o, prober: prober{roots: o.Roots},
+		Options: o, prober: prober{dialer: dialer{resolver: o.Resolver, allowLocal: o.AllowLocal}, roots: o.Roots},
 		slots: make(chan struct{}, o.MaxInFlight), wake: make(chan struct{}, 1),
 		states: map[fleet.Key]*state{},
 	}
@@ -99,7 +107,7 @@ func (e *Engine) changed(c fleet.Change) {
 		sooner := p.Check != s.proxy.Check || s.outdates(p)
 		s.proxy = p
 		if sooner && s.index >= 0 {
-			// Changed checks and credentials are tried at once, as their editor expects.
+			// Changed checks, credentials and the like are tried at once, as their editor expects.
 			s.at = time.Now()
 			heap.Fix(&e.due, s.index)
 			e.poke()
@@ -198,7 +206,7 @@ func (e *Engine) probe(ctx context.Context, s *state) {
 		target = e.URL
 	}
 	probeCtx, cancel := context.WithTimeout(ctx, p.Check.Timeout)
-	r := e.prober.probe(probeCtx, p.Endpoint(), target, p.Proof())
+	r := e.prober.probe(probeCtx, throughOf(p), target)
 	cancel()
 	if ctx.Err() != nil {
 		return // the hub is stopping: what failed is not the proxy

@@ -122,9 +122,9 @@ func TestAProxyBecomesHealthyUnhealthyAndHealthyAgain(t *testing.T) {
 		}
 		relay(conn, through)
 	})
-	f := fleet.New()
+	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
-	start(t, f, Options{URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
+	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
 	f.Upsert(proxyAt(t, "a", front))
 	await(t, f, "a", "healthy", is(fleet.Healthy))
 	broken.Store(true)
@@ -167,8 +167,8 @@ func relay(conn net.Conn, address string) {
 func TestProxiesThatHangDoNotDelayTheVerdictOnALiveOne(t *testing.T) {
 	site := origin.Start(t)
 	hole := peer(t, silent)
-	f := fleet.New()
-	start(t, f, Options{URL: site.PlainURL, Roots: site.CertPool()})
+	f := fleet.New(fleet.Options{AllowLocal: true})
+	start(t, f, Options{AllowLocal: true, URL: site.PlainURL, Roots: site.CertPool()})
 	for i := range 50 {
 		f.Upsert(proxyAt(t, "hangs-"+string(rune('a'+i%26))+string(rune('a'+i/26)), hole))
 	}
@@ -185,9 +185,9 @@ func TestALateAnswerOfAReplacedInstanceCountsForNobody(t *testing.T) {
 		_, _ = conn.Read(make([]byte, 1)) // until the probe has its answer and closes
 		close(read)
 	})
-	f := fleet.New()
+	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
-	start(t, f, Options{URL: "http://site.test/", Recorder: rec})
+	start(t, f, Options{AllowLocal: true, URL: "http://site.test/", Recorder: rec})
 	f.Upsert(proxyAt(t, "a", slow))
 	<-asked
 	f.Upsert(proxyAt(t, "a", closedPort(t), func(p *fleet.Proxy) { p.Instance = "two" }))
@@ -203,9 +203,9 @@ func TestALateAnswerOfAReplacedInstanceCountsForNobody(t *testing.T) {
 }
 
 func TestProbesThatTheHubCouldNotMakeFlipNothing(t *testing.T) {
-	f := fleet.New()
+	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
-	e := New(Options{Fleet: f, Recorder: rec})
+	e := New(Options{Fleet: f, AllowLocal: true, Recorder: rec})
 	p := proxyAt(t, "a", closedPort(t), func(p *fleet.Proxy) { p.Verdict.Health = fleet.Healthy })
 	f.Upsert(p)
 	s := e.states[p.Key]
@@ -222,8 +222,8 @@ func TestProbesThatTheHubCouldNotMakeFlipNothing(t *testing.T) {
 func TestADeletedWithdrawnOrAddresslessProxyIsNotProbed(t *testing.T) {
 	var dialled atomic.Int32
 	front := peer(t, func(net.Conn) { dialled.Add(1) })
-	f := fleet.New()
-	e := start(t, f, Options{URL: "http://site.test/"})
+	f := fleet.New(fleet.Options{AllowLocal: true})
+	e := start(t, f, Options{AllowLocal: true, URL: "http://site.test/"})
 	f.Upsert(proxyAt(t, "deleting", front, func(p *fleet.Proxy) { p.Deleting = true }))
 	f.Upsert(proxyAt(t, "withdrawn", front, func(p *fleet.Proxy) { p.Withdrawn = true }))
 	f.Upsert(proxyAt(t, "provisioning", front, func(p *fleet.Proxy) { p.Provisioned = false }))
@@ -258,9 +258,9 @@ func TestOneProbePerProxyAtATime(t *testing.T) {
 		now.Add(-1) // before the answer, after which the next one may come
 		fmt.Fprint(conn, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	})
-	f := fleet.New()
+	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
-	start(t, f, Options{URL: "http://site.test/", Recorder: rec})
+	start(t, f, Options{AllowLocal: true, URL: "http://site.test/", Recorder: rec})
 	f.Upsert(proxyAt(t, "a", front, func(p *fleet.Proxy) { p.Check.Interval = time.Microsecond }))
 	for rec.count("a UnexpectedStatus") < 50 {
 		<-rec.observed

@@ -4,16 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -26,11 +24,21 @@ const maxBody = 64 << 10
 
 // prober probes through one proxy at a time; it keeps nothing between probes.
 type prober struct {
+	dialer
 	// roots verify the probed site's certificate; nil for the system's.
 	roots *x509.CertPool
 }
 
-// connectError is a CONNECT that was not answered with 2xx.
+// through is the proxy that a probe goes through.
+type through struct {
+	fleet.Approach
+	host string
+	port int
+}
+
+func throughOf(p *fleet.Proxy) through { return through{p.Approach(), p.Host, p.Port} }
+
+// connectError is a CONNECT that was not granted.
 type connectError struct {
 	status string // as a quoter words it
 	code   int
@@ -38,31 +46,35 @@ type connectError struct {
 
 func (e *connectError) Error() string { return "the proxy answered CONNECT with " + e.status }
 
-// probe fetches target through the proxy at endpoint: an https target through
-// a CONNECT tunnel, an http one as an absolute-form request. The proxy, and
-// nobody behind it, is shown proof where it is not nil. The transport is
-// fresh, so that the tunnel is exercised each time and none is kept. It ends
-// with ctx.
-func (p *prober) probe(ctx context.Context, endpoint, target string, proof *fleet.Credentials) result {
+// probe fetches target through a proxy: an https target through a tunnel, an http
+// one of a proxy that speaks HTTP as an absolute-form request. The proxy, and
+// nobody behind it, is shown the proof that it asks for. The transport is fresh, so
+// that the tunnel is exercised each time and none is kept. It ends with ctx.
+func (p *prober) probe(ctx context.Context, via through, target string) result {
 	began := time.Now()
-	// The transport's goroutines may outlive the request, hence the atomic.
-	var at atomic.Int32
-	reached := func(st stage) { at.Store(int32(st)) }
-	quote := quoter{secret: proof != nil}
-	transport := p.transport(endpoint, proof, quote, reached)
-	defer transport.CloseIdleConnections()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
-			if err == nil {
-				reached(secured)
-			}
-		},
-	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return failure(v1alpha1.ReasonUnexpectedStatus, "the probe's URL is not usable")
 	}
 	req.Header.Set("User-Agent", "proxy-operator-probe")
+	// The transport's goroutines may outlive the request, hence the atomic.
+	var at atomic.Int32
+	reached := func(st stage) {
+		if st == tunnelled && req.URL.Scheme == "http" {
+			st = secured // there is no more to come before the answer
+		}
+		at.Store(int32(st))
+	}
+	quote := quoter{secret: via.Proof != nil}
+	transport := p.transport(via, quote, reached)
+	defer transport.CloseIdleConnections()
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
+			if err == nil {
+				reached(secured)
+			}
+		},
+	}))
 	client := &http.Client{
 		Transport: transport,
 		// A redirect is the site's answer; following it would probe another one.
@@ -73,7 +85,7 @@ func (p *prober) probe(ctx context.Context, endpoint, target string, proof *flee
 		return explain(err, stage(at.Load()), quote)
 	}
 	defer res.Body.Close()
-	if res.StatusCode == http.StatusProxyAuthRequired {
+	if res.StatusCode == http.StatusProxyAuthRequired && stage(at.Load()) < tunnelled {
 		return failure(v1alpha1.ReasonProxyAuthRequired, quote.refusal("the proxy answered "+quote.status(res)))
 	}
 	if res.StatusCode/100 != 2 {
@@ -86,37 +98,93 @@ func (p *prober) probe(ctx context.Context, endpoint, target string, proof *flee
 	return result{ok: true, reason: v1alpha1.ReasonProbeSucceeded, message: "the probe passed", latency: latency}
 }
 
-// transport goes through the proxy at endpoint and says how far it got.
-func (p *prober) transport(endpoint string, proof *fleet.Credentials, quote quoter, reached func(stage)) *http.Transport {
-	dialer := net.Dialer{}
-	via := &url.URL{Scheme: "http", Host: endpoint}
-	if proof != nil {
-		// They go with CONNECT or with the absolute-form request, and never through
-		// the tunnel.
-		via.User = url.UserPassword(proof.Username, proof.Password)
-	}
-	return &http.Transport{
-		Proxy:             http.ProxyURL(via),
-		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{RootCAs: p.roots, MinVersion: tls.VersionTLS12},
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			reached(dialled)
-			return newPatient(conn), nil
-		},
-		// Otherwise the status of a refused CONNECT is lost in an error's text.
-		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, res *http.Response) error {
-			if res.StatusCode/100 != 2 {
-				return &connectError{quote.status(res), res.StatusCode}
-			}
-			reached(tunnelled)
-			return nil
-		},
+// transport goes through a proxy and says how far it got.
+func (p *prober) transport(via through, quote quoter, reached func(stage)) *http.Transport {
+	t := &http.Transport{
+		DisableKeepAlives:      true,
+		TLSClientConfig:        &tls.Config{RootCAs: p.roots, MinVersion: tls.VersionTLS12},
 		MaxResponseHeaderBytes: maxBody,
 	}
+	if via.Protocol == string(v1alpha1.ProtocolSOCKS5) {
+		// No proxy as far as net/http knows, so that TLS with the site is the
+		// transport's, on a connection that leads there.
+		t.DialContext = func(ctx context.Context, _, site string) (net.Conn, error) {
+			return p.connectTo(ctx, via, reached, func(conn net.Conn) (net.Conn, error) {
+				if err := socksTunnel(ctx, conn, site, via.Proof); err != nil {
+					return nil, err
+				}
+				reached(tunnelled)
+				return conn, nil
+			})
+		}
+		return t
+	}
+	proxyURL := &url.URL{Scheme: via.Protocol, Host: net.JoinHostPort(via.host, strconv.Itoa(via.port))}
+	if via.Proof != nil {
+		// They go with CONNECT or with the absolute-form request, and never through
+		// the tunnel.
+		proxyURL.User = url.UserPassword(via.Proof.Username, via.Proof.Password)
+	}
+	t.Proxy = http.ProxyURL(proxyURL)
+	t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return p.connectTo(ctx, via, reached, func(conn net.Conn) (net.Conn, error) { return conn, nil })
+	}
+	// For TLS with the proxy itself; with the site it is the transport's.
+	t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return p.connectTo(ctx, via, reached, func(conn net.Conn) (net.Conn, error) {
+			return secure(ctx, conn, via.Approach)
+		})
+	}
+	// Otherwise the status of a refused CONNECT is lost in an error's text.
+	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, res *http.Response) error {
+		if res.StatusCode != http.StatusOK { // net/http takes no other
+			return &connectError{quote.status(res), res.StatusCode}
+		}
+		reached(tunnelled)
+		return nil
+	}
+	return t
+}
+
+// connectTo dials the proxy, and has prepare make of that what net/http is to send
+// its request on. What comes unasked after that is not read: patience begins only
+// here, since prepare asks for itself. It also keeps net/http from taking TLS with
+// the proxy for TLS with the site.
+func (p *prober) connectTo(ctx context.Context, via through, reached func(stage), prepare func(net.Conn) (net.Conn, error)) (net.Conn, error) {
+	addresses, err := p.resolve(ctx, via.host)
+	if err != nil {
+		return nil, err
+	}
+	reached(located)
+	conn, err := p.dial(ctx, addresses, via.port)
+	if err != nil {
+		return nil, err
+	}
+	reached(dialled)
+	ready, err := prepare(conn)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return newPatient(ready), nil
+}
+
+// proxyTLSError is TLS that a proxy did not bring about.
+type proxyTLSError struct{ error }
+
+func (e *proxyTLSError) Unwrap() error { return e.error }
+
+// secure speaks TLS with the proxy at the other end of conn.
+func secure(ctx context.Context, conn net.Conn, with fleet.Approach) (net.Conn, error) {
+	config := &tls.Config{ServerName: with.ServerName, MinVersion: tls.VersionTLS12}
+	if with.Authorities != nil {
+		config.RootCAs = with.Authorities.Pool
+	}
+	client := tls.Client(conn, config)
+	if err := client.HandshakeContext(ctx); err != nil {
+		return nil, &proxyTLSError{err}
+	}
+	return client, nil
 }
 
 // failure is a failed probe. What a proxy says may be long; a verdict keeps
@@ -127,57 +195,4 @@ func failure(reason, message string) result {
 		message = strings.ToValidUTF8(message[:most], "") + "…"
 	}
 	return result{reason: reason, message: message}
-}
-
-// exhausted says that the hub's own machine has run out of something: no fault
-// of the proxy's.
-func exhausted(err error) bool {
-	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
-		if errors.Is(err, own) {
-			return true
-		}
-	}
-	return false
-}
-
-// stage is how far a probe got.
-type stage int32
-
-const (
-	nowhere   stage = iota
-	dialled         // the proxy accepted the connection
-	tunnelled       // it answered CONNECT with 2xx
-	secured         // the site was verified through the tunnel
-)
-
-// explain says what failed, so that an admin can act.
-func explain(err error, at stage, quote quoter) result {
-	var request *url.Error
-	if errors.As(err, &request) {
-		err = request.Err
-	}
-	var refused *connectError
-	switch {
-	case exhausted(err):
-		return result{void: true, message: err.Error()}
-	case errors.As(err, &refused) && refused.code == http.StatusProxyAuthRequired:
-		return failure(v1alpha1.ReasonProxyAuthRequired, quote.refusal(refused.Error()))
-	case errors.As(err, &refused):
-		return failure(v1alpha1.ReasonConnectRefused, refused.Error())
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return failure(v1alpha1.ReasonTimeout, map[stage]string{
-			nowhere:   "the proxy does not accept a connection in time",
-			dialled:   "the proxy accepted the connection, but no answer came in time",
-			tunnelled: "the tunnel is open, but no answer to the TLS handshake came in time",
-			secured:   "the probe's URL did not answer in time",
-		}[at])
-	case at == nowhere:
-		return failure(v1alpha1.ReasonDialFailed, err.Error())
-	case at == dialled:
-		return failure(v1alpha1.ReasonConnectRefused, "the connection broke before an answer: "+quote.err(err))
-	case at == tunnelled:
-		return failure(v1alpha1.ReasonTLSFailed, quote.err(err))
-	default:
-		return failure(v1alpha1.ReasonUnexpectedStatus, "the answer of the probe's URL broke off: "+quote.err(err))
-	}
 }

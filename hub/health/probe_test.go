@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,6 +38,12 @@ func peer(t *testing.T, behave func(net.Conn)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	serve(t, listener, behave)
+	return listener.Addr().String()
+}
+
+// serve is peer on a listener, which it closes.
+func serve(t *testing.T, listener net.Listener, behave func(net.Conn)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); listener.Close() })
 	go func() {
@@ -52,7 +59,6 @@ func peer(t *testing.T, behave func(net.Conn)) string {
 			}()
 		}
 	}()
-	return listener.Addr().String()
 }
 
 // answering reads a request's header and answers with text.
@@ -68,12 +74,33 @@ func silent(conn net.Conn) { _, _ = conn.Read(make([]byte, 1<<20)); _, _ = conn.
 
 func closedPort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(refusing(t, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})))
+}
+
+// refusing takes a port of an address until the test ends, and does not listen there:
+// a port that is merely free may be somebody else's the next moment.
+func refusing(t *testing.T, address syscall.Sockaddr) (port int) {
+	t.Helper()
+	family := syscall.AF_INET
+	if _, is := address.(*syscall.SockaddrInet6); is {
+		family = syscall.AF_INET6
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(os.NewSyscallError("socket", err))
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, address); err != nil {
+		t.Fatal(os.NewSyscallError("bind", err))
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(os.NewSyscallError("getsockname", err))
+	}
+	if name, is := name.(*syscall.SockaddrInet6); is {
+		return name.Port
+	}
+	return name.(*syscall.SockaddrInet4).Port
 }
 
 func TestAProbeSaysWhatFailed(t *testing.T) {
@@ -117,8 +144,7 @@ func TestAProbeSaysWhatFailed(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			p := prober{roots: tc.roots}
-			r := p.probe(ctx, tc.endpoint, tc.target, nil)
+			r := local(tc.roots).probe(ctx, via("http", tc.endpoint, nil), tc.target)
 			if r.reason != tc.reason || r.ok != (tc.reason == "ProbeSucceeded") || !strings.Contains(r.message, tc.message) {
 				t.Errorf("got %+v, want %s with %q", r, tc.reason, tc.message)
 			}
@@ -142,8 +168,7 @@ func TestALongAnswerIsCut(t *testing.T) {
 	chatty := peer(t, answering("HTTP/1.1 502 "+strings.Repeat("€", 15_000)+"\r\nContent-Length: 0\r\n\r\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	p := prober{}
-	if r := p.probe(ctx, chatty, "https://site.test/", nil); r.reason != "ConnectRefused" || len(r.message) > 400 || !utf8.ValidString(r.message) {
+	if r := local(nil).probe(ctx, via("http", chatty, nil), "https://site.test/"); r.reason != "ConnectRefused" || len(r.message) > 400 || !utf8.ValidString(r.message) {
 		t.Errorf("%s with %d bytes", r.reason, len(r.message))
 	}
 }
@@ -159,8 +184,7 @@ func TestABodyThatNeverEndsDoesNotFailOrHoldAProbe(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	p := prober{}
-	if r := p.probe(ctx, endless, "http://example.test/", nil); !r.ok {
+	if r := local(nil).probe(ctx, via("http", endless, nil), "http://example.test/"); !r.ok {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -2,21 +2,12 @@ package health
 
 import (
 	"bytes"
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
 	"fmt"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -37,23 +28,13 @@ var (
 // guardedProxy is the one that our pods run, with credentials.
 func guardedProxy(t *testing.T, c *fleet.Credentials) string {
 	t.Helper()
-	server, err := proxy.Listen(t.Context(), proxy.Options{
-		BindAddress: netip.MustParseAddr("127.0.0.1"), Credentials: &proxy.Credentials{Username: c.Username, Password: c.Password},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx) }()
-	t.Cleanup(func() { cancel(); <-served })
-	return server.Addr()
+	return realProxy(t, proxy.Options{Credentials: asked(c)})
 }
 
 func TestAProbeProvesItselfToTheProxy(t *testing.T) {
 	site := origin.Start(t)
 	guarded := guardedProxy(t, right)
-	p := prober{roots: site.CertPool()}
+	p := local(site.CertPool())
 	for _, target := range []string{site.URL, site.PlainURL} {
 		for _, tc := range []struct {
 			name, reason, message string
@@ -64,7 +45,7 @@ func TestAProbeProvesItselfToTheProxy(t *testing.T) {
 			{"others", "ProxyAuthRequired", "does not take the credentials", wrong},
 			{"username and password swapped", "ProxyAuthRequired", "407", &fleet.Credentials{Username: right.Password, Password: right.Username}},
 		} {
-			if r := p.probe(t.Context(), guarded, target, tc.proof); r.reason != tc.reason || !strings.Contains(r.message, tc.message) {
+			if r := p.probe(t.Context(), via("http", guarded, tc.proof), target); r.reason != tc.reason || !strings.Contains(r.message, tc.message) {
 				t.Errorf("%s with %s: %+v", target, tc.name, r)
 			}
 		}
@@ -78,103 +59,31 @@ func TestTheProbedSiteNeverSeesTheCredentials(t *testing.T) {
 	t.Cleanup(func() { secure.Close(); plain.Close() })
 	roots := x509.NewCertPool()
 	roots.AddCert(secure.Certificate())
-	p, guarded := prober{roots: roots}, guardedProxy(t, right)
-	for _, target := range []string{secure.URL, plain.URL} {
-		if r := p.probe(t.Context(), guarded, target, right); !r.ok {
-			t.Fatalf("%s: %+v", target, r)
-		}
-		for name := range <-seen {
-			if strings.Contains(name, "Authorization") {
-				t.Errorf("%s saw %s", target, name)
+	ca := newAuthority(t)
+	inTLS := proxy.Options{Protocol: proxy.HTTPS, Certificate: ca.issue(t, "proxy.test"), Credentials: asked(right)}
+	for _, through := range []through{
+		via("http", guardedProxy(t, right), right),
+		via("https", realProxy(t, inTLS), right, verifying("proxy.test", ca)),
+		via("socks5", realProxy(t, proxy.Options{Protocol: proxy.SOCKS5, Credentials: asked(right)}), right),
+	} {
+		for _, target := range []string{secure.URL, plain.URL} {
+			if r := local(roots).probe(t.Context(), through, target); !r.ok {
+				t.Fatalf("%s, %s: %+v", through.Protocol, target, r)
+			}
+			for name := range <-seen {
+				if strings.Contains(name, "Authorization") {
+					t.Errorf("%s, %s saw %s", through.Protocol, target, name)
+				}
 			}
 		}
 	}
-}
-
-// echoes are what a proxy may do with the credentials that it was sent; %[1]s stands for them.
-var echoes = map[string]string{
-	"in a refusal":              "HTTP/1.1 407 Not %[1]s\r\nContent-Length: 0\r\n\r\n",
-	"in another refusal":        "HTTP/1.1 403 Not %[1]s\r\nContent-Length: 0\r\n\r\n",
-	"in a status of its own":    "HTTP/1.1 699 %[1]s\r\nContent-Length: 0\r\n\r\n",
-	"in an odd success":         "HTTP/1.1 201 %[1]s\r\nContent-Length: 0\r\n\r\n",
-	"instead of HTTP":           "%[1]s\r\n\r\n",
-	"as a status code":          "HTTP/1.1 %[1]s\r\n\r\n",
-	"as a broken header":        "HTTP/1.1 200 OK\r\n%[1]s\r\n\r\n",
-	"as the first of headers":   "HTTP/1.1 200 OK\r\n %[1]s\r\n\r\n",
-	"as a length":               "HTTP/1.1 200 OK\r\nContent-Length: %[1]s\r\n\r\n",
-	"as an encoding":            "HTTP/1.1 200 OK\r\nTransfer-Encoding: %[1]s\r\n\r\n",
-	"in a place to go to":       "HTTP/1.1 302 Found\r\nLocation: http://%%zz/%[1]s\r\nContent-Length: 0\r\n\r\n",
-	"in a broken chunk":         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%[1]s\r\n",
-	"in the tunnel without TLS": "HTTP/1.1 200 OK\r\n\r\n%[1]s",
-}
-
-func TestNoCredentialIsInAVerdictWhateverTheProxyEchoes(t *testing.T) {
-	c := &fleet.Credentials{Username: "crawler", Password: "p4ssword"}
-	encoded := base64.StdEncoding.EncodeToString([]byte("crawler:p4ssword"))
-	all := "Basic " + encoded + " crawler:p4ssword 703473"
-	f := fleet.New()
-	rec := newRecorder()
-	start(t, f, Options{Recorder: rec})
-	probe := func(name, endpoint, target string) {
-		t.Helper()
-		f.Upsert(proxyAt(t, name, endpoint, func(p *fleet.Proxy) {
-			p.NeedsCredentials, p.Check.URL, p.Check.FailureThreshold = true, target, 1
-		}))
-		f.SetCredentials(fleet.Key{Cluster: "eu", Namespace: "crawl", Name: name}, "one", c)
-		await(t, f, name, "unhealthy", is(fleet.Unhealthy))
-		v := f.Get(fleet.Key{Cluster: "eu", Namespace: "crawl", Name: name}).Verdict
-		for _, secret := range []string{"crawler", "p4ssword", encoded, encoded[:8], "703473"} {
-			if strings.Contains(v.Reason+v.Message, secret) {
-				t.Errorf("%s: %s %q", name, v.Reason, v.Message)
-			}
-		}
-		if v.Message == "" {
-			t.Errorf("%s: %s says nothing", name, v.Reason)
-		}
-	}
-	for name, answer := range echoes {
-		for _, target := range []string{"https://site.test/", "http://site.test/"} {
-			if target[:5] == "http:" && (name == "in an odd success" || name == "in the tunnel without TLS") {
-				continue // there it passes
-			}
-			probe(name+", "+target, peer(t, answering(fmt.Sprintf(answer, all))), target)
-		}
-	}
-	named := certificate(t, "p4ssword.crawler.test")
-	probe("on a certificate", peer(t, func(conn net.Conn) {
-		answering("HTTP/1.1 200 OK\r\n\r\n")(conn)
-		_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{named}}).Handshake()
-	}), "https://site.test/")
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	if text := fmt.Sprint(rec.probes); strings.Contains(text, "p4ssword") {
-		t.Errorf("recorded %s", text)
-	}
-}
-
-// certificate is self-signed and for one name.
-func certificate(t *testing.T, name string) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 func TestChangedCredentialsReachTheNextProbeWhichFollowsAtOnce(t *testing.T) {
 	site := origin.Start(t)
-	f := fleet.New()
+	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
-	start(t, f, Options{URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
+	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
 	f.Upsert(proxyAt(t, "a", guardedProxy(t, right), func(p *fleet.Proxy) {
 		p.NeedsCredentials, p.Check.Interval, p.Check.FailureThreshold = true, time.Hour, 1
 	}))
@@ -203,9 +112,9 @@ func TestAProbeWithCredentialsThatHaveChangedMeanwhileCountsForNothing(t *testin
 		}
 		relay(conn, guarded)
 	})
-	f := fleet.New()
+	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
-	start(t, f, Options{URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
+	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
 	key := fleet.Key{Cluster: "eu", Namespace: "crawl", Name: "a"}
 	f.Upsert(proxyAt(t, "a", front, func(p *fleet.Proxy) {
 		p.NeedsCredentials, p.Check.Interval, p.Check.FailureThreshold, p.Check.Timeout = true, time.Hour, 1, time.Minute
@@ -225,22 +134,27 @@ func TestWhatAProxySaysUnaskedIsNotLogged(t *testing.T) {
 	var logged lockedBuffer
 	log.SetOutput(&logged)
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
-	greeting := peer(t, func(conn net.Conn) {
-		fmt.Fprint(conn, "220 p4ssword\r\n")
+	ca := newAuthority(t)
+	certificate, v := ca.issue(t, "proxy.test"), verifying("proxy.test", ca)
+	const said = "220 p4ssword\r\n"
+	greeting := func(conn net.Conn) {
+		fmt.Fprint(conn, said)
 		silent(conn)
-	})
-	talkative := peer(t, func(conn net.Conn) {
-		answering("HTTP/1.1 204 No Content\r\n\r\n220 p4ssword\r\n")(conn)
+	}
+	talkative := func(conn net.Conn) {
+		answering("HTTP/1.1 204 No Content\r\n\r\n" + said)(conn)
 		silent(conn)
-	})
-	p := prober{}
+	}
+	unasked := script(readGreeting, choosesPassword, readLogin, letsIn, readRequest, grants, saysText(said), hangs)
+	all := []expectation{
+		{"http", via("http", peer(t, greeting), right), "http://site.test/", nil, "ConnectRefused", ""},
+		{"http, after the answer", via("http", peer(t, talkative), right), "http://site.test/", nil, "ProbeSucceeded", ""},
+		{"https", via("https", peer(t, inTLS(certificate, greeting)), right, v), "http://site.test/", nil, "ConnectRefused", ""},
+		{"https, after the answer", via("https", peer(t, inTLS(certificate, talkative)), right, v), "http://site.test/", nil, "ProbeSucceeded", ""},
+		{"socks5", via("socks5", peer(t, unasked), right), "http://site.test/", nil, "UnexpectedStatus", ""},
+	}
 	for range 50 {
-		if r := p.probe(t.Context(), greeting, "http://site.test/", right); r.reason != "ConnectRefused" {
-			t.Fatalf("%+v", r)
-		}
-		if r := p.probe(t.Context(), talkative, "http://site.test/", right); !r.ok {
-			t.Fatalf("%+v", r)
-		}
+		expect(t, all)
 	}
 	if text := logged.String(); text != "" {
 		t.Errorf("logged %s", text)

@@ -58,12 +58,12 @@ func (q quoter) err(err error) string {
 		return errno.Error()
 	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert, which is a number
 		return op.Error()
-	case errors.As(err, &record):
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return "what came is not TLS"
 	case errors.As(err, &authority):
 		return "the certificate is signed by an unknown authority"
 	case errors.As(err, &hostname):
-		return "the certificate is for another name"
+		return "the certificate is for another name than " + hostname.Host // which is what was asked for
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "the certificate has expired or is not yet valid"
 	default:

@@ -18,6 +18,9 @@ type result struct {
 	ok bool
 	// void says that the hub itself could not probe: that is no result at all.
 	void bool
+	// final says that no further probe is needed: whoever leases the proxy on must
+	// not be led where the hub would not go.
+	final bool
 	// reason is a condition reason, message the detail for a person.
 	reason, message string
 	latency         time.Duration
@@ -38,7 +41,8 @@ func resume(v fleet.Verdict) tracker {
 
 // record takes one result into account. It returns the verdict and whether
 // anybody has to be told: on the first verdict, on a flip, and when the
-// latency of a healthy proxy has moved enough.
+// latency of a healthy proxy has moved enough. A verdict takes its threshold of
+// results in a row, or a final one.
 func (t *tracker) record(r result, check fleet.Check, now time.Time) (fleet.Verdict, bool) {
 	if r.ok {
 		t.passes, t.fails = t.passes+1, 0
@@ -49,7 +53,7 @@ func (t *tracker) record(r result, check fleet.Check, now time.Time) (fleet.Verd
 	switch {
 	case r.ok && t.verdict.Health != fleet.Healthy && t.passes >= check.SuccessThreshold:
 		next = fleet.Verdict{Health: fleet.Healthy, Reason: r.reason, Message: r.message, Latency: r.latency, Time: now}
-	case !r.ok && t.verdict.Health != fleet.Unhealthy && t.fails >= check.FailureThreshold:
+	case !r.ok && t.verdict.Health != fleet.Unhealthy && (r.final || t.fails >= check.FailureThreshold):
 		next = fleet.Verdict{Health: fleet.Unhealthy, Reason: r.reason, Message: r.message, Latency: t.verdict.Latency, Time: now}
 	case r.ok && t.verdict.Health == fleet.Healthy && moved(t.verdict.Latency, r.latency) && now.Sub(t.reported) >= reportInterval:
 		next.Latency, next.Time = r.latency, now

@@ -30,6 +30,8 @@ func TestVerdictsFlipAtTheirThresholdAndNotBefore(t *testing.T) {
 		{"two failures take nothing away", fleet.Healthy, []result{fail, fail}, fleet.Healthy, 0},
 		{"a pass in between starts the count again", fleet.Healthy, []result{fail, fail, pass(10), fail, fail}, fleet.Healthy, 0},
 		{"three failures do", fleet.Healthy, []result{fail, fail, fail}, fleet.Unhealthy, 1},
+		{"an address that nobody may be led to takes no threshold", fleet.Healthy, []result{{reason: "EndpointForbidden", final: true}}, fleet.Unhealthy, 1},
+		{"and is no news twice", fleet.Unhealthy, []result{{final: true}, {final: true}}, fleet.Unhealthy, 0},
 		{"further failures are no news", fleet.Healthy, []result{fail, fail, fail, fail, fail}, fleet.Unhealthy, 1},
 		{"one pass does not bring it back", fleet.Unhealthy, []result{pass(10)}, fleet.Unhealthy, 0},
 		{"two do", fleet.Unhealthy, []result{pass(10), pass(10)}, fleet.Healthy, 1},

@@ -1,0 +1,120 @@
+package health
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/proxyfleet/proxy-operator/cmd/forwardproxy/proxy"
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
+)
+
+// edit is a change of how a Proxy is used, from a wrong way to the right one.
+type edit struct {
+	name, endpoint string
+	before         func(*fleet.Proxy)
+	authorities    *fleet.Authorities // before
+	after          func(*fleet.Proxy)
+	better         *fleet.Authorities // after; nil: unchanged
+	reason         string             // of the failure before
+}
+
+// edits returns one of each kind, and the site to probe.
+func edits(t *testing.T) (*origin.Server, []edit) {
+	t.Helper()
+	site, ca, other := origin.Start(t), newAuthority(t), newAuthority(t)
+	socks := realProxy(t, proxy.Options{Protocol: proxy.SOCKS5})
+	inTLS := realProxy(t, proxy.Options{Protocol: proxy.HTTPS, Certificate: ca.issue(t, "proxy.test")})
+	https := func(name string) func(*fleet.Proxy) {
+		return func(p *fleet.Proxy) { p.Protocol, p.ServerName, p.NeedsAuthorities = "https", name, true }
+	}
+	return site, []edit{
+		{"protocol", socks, func(*fleet.Proxy) {}, nil, func(p *fleet.Proxy) { p.Protocol = "socks5" }, nil, "ConnectRefused"},
+		{"server name", inTLS, https("another.test"), ca.Authorities, https("proxy.test"), nil, "TLSFailed"},
+		{"authorities", inTLS, https("proxy.test"), other.Authorities, https("proxy.test"), ca.Authorities, "TLSFailed"},
+	}
+}
+
+// external is a Proxy of somebody else's that is probed once an hour.
+func external(t *testing.T, endpoint string, how func(*fleet.Proxy)) fleet.Proxy {
+	return proxyAt(t, "a", endpoint, how, func(p *fleet.Proxy) {
+		p.Managed, p.Instance = false, p.Endpoint()
+		p.Check.Interval, p.Check.Timeout, p.Check.FailureThreshold = time.Hour, time.Minute, 1
+	})
+}
+
+func TestAnEditedExternalProxyIsProbedAtOnce(t *testing.T) {
+	site, all := edits(t)
+	for _, e := range all {
+		t.Run(e.name, func(t *testing.T) {
+			f, rec := fleet.New(fleet.Options{AllowLocal: true}), newRecorder()
+			start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
+			p := external(t, e.endpoint, e.before)
+			f.Upsert(p)
+			f.SetAuthorities(p.Key, p.Instance, e.authorities)
+			await(t, f, "a", "unhealthy", is(fleet.Unhealthy))
+			if v := f.Get(p.Key).Verdict; v.Reason != e.reason {
+				t.Errorf("verdict before %+v", v)
+			}
+			f.Upsert(external(t, e.endpoint, e.after))
+			if e.better != nil {
+				f.SetAuthorities(p.Key, p.Instance, e.better)
+			}
+			await(t, f, "a", "healthy", is(fleet.Healthy))
+			if n := rec.count("a " + e.reason); n != 1 {
+				t.Errorf("%d probes failed, want the one before the edit", n)
+			}
+		})
+	}
+}
+
+func TestAProbeFromBeforeAnEditCountsForNothing(t *testing.T) {
+	site, all := edits(t)
+	for _, e := range all {
+		t.Run(e.name, func(t *testing.T) {
+			asked, answer := make(chan struct{}), make(chan struct{})
+			var first atomic.Bool
+			front := peer(t, func(conn net.Conn) {
+				if first.CompareAndSwap(false, true) {
+					close(asked)
+					<-answer
+				}
+				relay(conn, e.endpoint)
+			})
+			f, rec := fleet.New(fleet.Options{AllowLocal: true}), newRecorder()
+			start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
+			p := external(t, front, e.before)
+			f.Upsert(p)
+			f.SetAuthorities(p.Key, p.Instance, e.authorities)
+			<-asked
+			f.Upsert(external(t, front, e.after))
+			if e.better != nil {
+				f.SetAuthorities(p.Key, p.Instance, e.better)
+			}
+			close(answer)
+			await(t, f, "a", "healthy", is(fleet.Healthy))
+			if n := rec.count("a " + e.reason); n != 0 {
+				t.Errorf("%d failures were counted for what the proxy was before", n)
+			}
+		})
+	}
+}
+
+func TestAnHTTPSProxyIsNotProbedBeforeItsAuthoritiesAreKnown(t *testing.T) {
+	site, ca := origin.Start(t), newAuthority(t)
+	f, rec := fleet.New(fleet.Options{AllowLocal: true}), newRecorder()
+	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
+	p := external(t, realProxy(t, proxy.Options{Protocol: proxy.HTTPS, Certificate: ca.issue(t, "proxy.test")}), func(p *fleet.Proxy) {
+		p.Protocol, p.ServerName, p.NeedsAuthorities = "https", "proxy.test", true
+	})
+	f.Upsert(p)
+	f.Upsert(proxyAt(t, "canary", closedPort(t)))
+	await(t, f, "canary", "unhealthy", is(fleet.Unhealthy))
+	f.SetAuthorities(p.Key, p.Instance, ca.Authorities)
+	await(t, f, "a", "healthy", is(fleet.Healthy))
+	if n := rec.count("a TLSFailed"); n != 0 {
+		t.Errorf("%d probes failed for want of the authorities", n)
+	}
+}

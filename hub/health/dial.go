@@ -1,0 +1,158 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+)
+
+const (
+	// headStart is what one address of several gets before the next is tried
+	// beside it: the Connection Attempt Delay that RFC 8305 recommends.
+	headStart = 250 * time.Millisecond
+	// maxAddresses is how many addresses of a name are tried.
+	maxAddresses = 8
+)
+
+// Resolver looks up the addresses of a name. *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// dialer connects to proxies, and to nothing that cannot be one.
+type dialer struct {
+	resolver Resolver
+	// allowLocal dials addresses that are fleet.Forbidden otherwise.
+	allowLocal bool
+	// connect dials an address; net.Dialer's DialContext where nil. Tests route
+	// public addresses to local listeners with it.
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// forbiddenError is an endpoint that may not be dialled.
+type forbiddenError struct{ message string }
+
+func (e *forbiddenError) Error() string { return e.message }
+
+// resolve looks a host up, and returns addresses of which none is forbidden. One
+// that is forbids the name: whoever leases the proxy looks it up as well, and may
+// take that one.
+func (d dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	var found []netip.Addr
+	name := ""
+	if a, err := netip.ParseAddr(host); err == nil {
+		found = append(found, a)
+	} else {
+		name = host + " leads to "
+		if found, err = d.resolver.LookupNetIP(ctx, "ip", host); err != nil {
+			return nil, err
+		}
+	}
+	addresses := make([]netip.Addr, 0, len(found))
+	for _, a := range found {
+		if kind := fleet.Forbidden(a); kind != "" && !d.allowLocal {
+			return nil, &forbiddenError{fmt.Sprintf("%s%s, %s, which is not dialled", name, a, kind)}
+		}
+		addresses = append(addresses, a.Unmap())
+	}
+	if len(addresses) == 0 {
+		return nil, errors.New("lookup " + host + ": the name has no address")
+	}
+	addresses = alternate(addresses)
+	return addresses[:min(len(addresses), maxAddresses)], nil
+}
+
+// dial connects to one of the addresses that resolve returned, and looks nothing up
+// again: a name that leads elsewhere a moment later leads nobody there.
+func (d dialer) dial(ctx context.Context, addresses []netip.Addr, port int) (net.Conn, error) {
+	connect := d.connect
+	if connect == nil {
+		connect = new(net.Dialer).DialContext
+	}
+	return race(ctx, addresses, func(ctx context.Context, a netip.Addr) (net.Conn, error) {
+		// As text, of which net refuses a port that is none.
+		return connect(ctx, "tcp", net.JoinHostPort(a.String(), strconv.Itoa(port)))
+	})
+}
+
+// alternate orders addresses so that both families come early, the first one's
+// first, and each in its order.
+func alternate(addresses []netip.Addr) []netip.Addr {
+	var first, other []netip.Addr
+	for _, a := range addresses {
+		if a.Is4() == addresses[0].Is4() {
+			first = append(first, a)
+		} else {
+			other = append(other, a)
+		}
+	}
+	var all []netip.Addr
+	for i := range max(len(first), len(other)) {
+		all = append(all, first[min(i, len(first)):min(i+1, len(first))]...)
+		all = append(all, other[min(i, len(other)):min(i+1, len(other))]...)
+	}
+	return all
+}
+
+// race connects to the first address that answers. The next one is tried when the
+// one before it has failed, or has not answered for a while. The error is the
+// first address's. dial must end with its context.
+func race(ctx context.Context, addresses []netip.Addr, dial func(context.Context, netip.Addr) (net.Conn, error)) (net.Conn, error) {
+	if len(addresses) == 1 {
+		return dial(ctx, addresses[0])
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		conn net.Conn
+		err  error
+		i    int
+	}
+	outcomes := make(chan outcome, len(addresses))
+	started := 0
+	start := func() {
+		i := started
+		started++
+		go func() {
+			conn, err := dial(ctx, addresses[i])
+			outcomes <- outcome{conn, err, i}
+		}()
+	}
+	start()
+	var first error
+	for ended := 0; ended < started; {
+		var later <-chan time.Time // anew for each that was started
+		if started < len(addresses) {
+			later = time.After(headStart)
+		}
+		select {
+		case <-later:
+			start()
+		case o := <-outcomes:
+			ended++
+			if o.err == nil {
+				go func(losers int) {
+					for range losers {
+						if late := <-outcomes; late.err == nil {
+							_ = late.conn.Close()
+						}
+					}
+				}(started - ended)
+				return o.conn, nil
+			}
+			if o.i == 0 {
+				first = o.err
+			}
+			if started < len(addresses) && ctx.Err() == nil {
+				start()
+			}
+		}
+	}
+	return nil, first
+}

@@ -1,0 +1,103 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"syscall"
+
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+)
+
+// exhausted says that the hub's own machine has run out of something: no fault
+// of the proxy's.
+func exhausted(err error) bool {
+	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// stage is how far a probe got.
+type stage int32
+
+const (
+	nowhere   stage = iota
+	located         // the proxy's addresses are known
+	dialled         // the proxy accepted the connection
+	tunnelled       // it opened the tunnel
+	secured         // the site was verified through the tunnel, or is plain HTTP there
+)
+
+// explain says what failed, so that an admin can act.
+func explain(err error, at stage, quote quoter) result {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	var wrapped *net.OpError // so net/http wraps what a dial function returns
+	if errors.As(err, &wrapped) && wrapped.Op == "proxyconnect" {
+		err = wrapped.Err
+	}
+	var (
+		forbidden *forbiddenError
+		unknown   *net.DNSError
+		refused   *connectError
+		socks     *socksError
+		insecure  *proxyTLSError
+	)
+	switch {
+	case exhausted(err):
+		return result{void: true, message: err.Error()}
+	case errors.As(err, &forbidden):
+		r := failure(v1alpha1.ReasonEndpointForbidden, forbidden.Error())
+		r.final = true
+		return r
+	case errors.As(err, &refused) && refused.code == http.StatusProxyAuthRequired:
+		return failure(v1alpha1.ReasonProxyAuthRequired, quote.refusal(refused.Error()))
+	case errors.As(err, &refused):
+		return failure(v1alpha1.ReasonConnectRefused, refused.Error())
+	case errors.Is(err, errSOCKSAuth):
+		return failure(errSOCKSAuth.reason, quote.refusal(errSOCKSAuth.message))
+	case errors.As(err, &socks):
+		return failure(socks.reason, socks.message)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return failure(v1alpha1.ReasonTimeout, map[stage]string{
+			nowhere:   "the lookup of the proxy's name does not end in time",
+			located:   "the proxy does not accept a connection in time",
+			dialled:   "the proxy accepted the connection, but no answer came in time",
+			tunnelled: "the tunnel is open, but no answer to the TLS handshake came in time",
+			secured:   "the probe's URL did not answer in time",
+		}[at])
+	case errors.As(err, &unknown):
+		return failure(v1alpha1.ReasonDialFailed, "lookup "+unknown.Name+": "+unresolved(unknown))
+	case at < dialled:
+		return failure(v1alpha1.ReasonDialFailed, err.Error())
+	case errors.As(err, &insecure):
+		return failure(v1alpha1.ReasonTLSFailed, "TLS with the proxy itself: "+quote.err(insecure.error))
+	case at == dialled:
+		return failure(v1alpha1.ReasonConnectRefused, "the connection broke before an answer: "+quote.err(err))
+	case at == tunnelled:
+		return failure(v1alpha1.ReasonTLSFailed, quote.err(err))
+	default:
+		return failure(v1alpha1.ReasonUnexpectedStatus, "the answer of the probe's URL broke off: "+quote.err(err))
+	}
+}
+
+// unresolved says why a lookup failed. Its own words may hold the addresses of the
+// name server that was asked and of the hub, which are none of a Proxy's reader.
+func unresolved(err *net.DNSError) string {
+	switch {
+	case err.IsNotFound:
+		return "no such host"
+	case err.IsTimeout:
+		return "the name server does not answer in time"
+	default:
+		return "the name server gives no usable answer"
+	}
+}
