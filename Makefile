@@ -23,6 +23,10 @@ test: assets ## Run all tests, on real API servers, with the race detector.
 	@echo "compiling and running all tests: some twenty minutes the first time, fourteen after that"
 	go test -race -shuffle=on -timeout 30m ./...
 
+.PHONY: clients
+clients: ## Install curl, Python's requests and Node's fetch, which tests use where they are.
+	test/crawler/install
+
 .PHONY: verify
 verify: verify-generated verify-format vet verify-imports lint ## Check generated files, format, vet, the import rule and lint.
 
