@@ -8,7 +8,7 @@ type KubernetesSpec struct {
 	// Image is the container image. Absent: the hub's --default-proxy-image. What
 	// runs in it must listen on the port in the environment variable PROXY_PORT
 	// and speak the protocol in PROXY_PROTOCOL; it finds the files user-data,
-	// username and password, as far as this Proxy has them, in
+	// username, password, tls.crt and tls.key, as far as this Proxy has them, in
 	// /etc/proxy-operator.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
@@ -107,7 +107,26 @@ type KubernetesSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.privileged) || !self.privileged || !has(self.allowPrivilegeEscalation) || self.allowPrivilegeEscalation",message="securityContext cannot have privileged: true with allowPrivilegeEscalation: false: remove one of them"
 	// +optional
 	SecurityContext *corev1.SecurityContext `json:"securityContext,omitempty"`
+
+	// Expose is whose address clients dial. PodIP (the default): the pod's own,
+	// where the pod network is routable from the hub. HostPort: that of the node,
+	// on which the port is then taken; the namespace's Pod Security has to allow
+	// it. LoadBalancer: that of a Service of this type, which the hub makes, and
+	// which outlives a replacement of the pod.
+	// +optional
+	Expose Expose `json:"expose,omitempty"`
 }
+
+// Expose says whose address clients dial.
+// +kubebuilder:validation:Enum=PodIP;HostPort;LoadBalancer
+type Expose string
+
+// Whose address clients dial: the pod's, its node's, or a Service's.
+const (
+	ExposePodIP        Expose = "PodIP"
+	ExposeHostPort     Expose = "HostPort"
+	ExposeLoadBalancer Expose = "LoadBalancer"
+)
 
 // LabelValue is the value of a label.
 // +kubebuilder:validation:MaxLength=63

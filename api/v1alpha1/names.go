@@ -34,6 +34,9 @@ const (
 	// AnnotationForceDelete, with the value "true", removes an instance that
 	// should be gone without waiting for its node to confirm.
 	AnnotationForceDelete = "crawl.proxyfleet.dev/force-delete-instance"
+	// AnnotationAccess holds, on an instance, how clients reach it, as JSON of an
+	// Access: what it was made with, whatever the spec says by now.
+	AnnotationAccess = "crawl.proxyfleet.dev/access"
 	// AnnotationSpoke names, on an instance, the spoke for people.
 	AnnotationSpoke = "crawl.proxyfleet.dev/spoke"
 )
@@ -47,6 +50,10 @@ const (
 	// AnnotationNamespaces, on that Secret, lists the only namespaces of the spoke
 	// that the hub works in, separated by commas.
 	AnnotationNamespaces = "crawl.proxyfleet.dev/namespaces"
+	// AnnotationPodNetwork, on that Secret, with the value PodNetworkRoutable, says
+	// that addresses of the spoke's pods are the hub's to dial and lead to them.
+	AnnotationPodNetwork = "crawl.proxyfleet.dev/pod-network"
+	PodNetworkRoutable   = "routable"
 	// AnnotationAcceptIdentity, on that Secret, is the UID of the kube-system
 	// namespace of the cluster that may take the place of the one registered.
 	AnnotationAcceptIdentity = "crawl.proxyfleet.dev/accept-identity"
@@ -55,7 +62,7 @@ const (
 	AnnotationSchemaVersion = "crawl.proxyfleet.dev/schema-version"
 	// SchemaVersion is the lowest AnnotationSchemaVersion that this code works with.
 	// It equals the one on the generated CRD.
-	SchemaVersion = 2
+	SchemaVersion = 3
 	// ProxyCRDName is the name of the Proxy's CustomResourceDefinition.
 	ProxyCRDName = "proxies.crawl.proxyfleet.dev"
 )
@@ -94,6 +101,10 @@ const (
 	ReasonTLSFailed         = "TLSFailed"
 	ReasonUnexpectedStatus  = "UnexpectedStatus"
 	ReasonTimeout           = "Timeout"
+	// Nobody dials it at all.
+	ReasonNotRoutable       = "NotRoutable"
+	ReasonEndpointConflict  = "EndpointConflict"
+	ReasonEndpointForbidden = "EndpointForbidden"
 )
 
 // Reasons of a Spoke's condition Ready, and of CredentialAccepted when a

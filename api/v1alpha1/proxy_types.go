@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -24,11 +27,17 @@ type ProviderName string
 const ProviderKubernetes ProviderName = "kubernetes"
 
 // Protocol says how clients speak to the proxy.
-// +kubebuilder:validation:Enum=http
+// +kubebuilder:validation:Enum=http;https;socks5
 type Protocol string
 
-// ProtocolHTTP is a forward proxy over plain TCP: CONNECT and absolute-form requests.
-const ProtocolHTTP Protocol = "http"
+const (
+	// ProtocolHTTP is a forward proxy over plain TCP: CONNECT and absolute-form requests.
+	ProtocolHTTP Protocol = "http"
+	// ProtocolHTTPS is the same over TLS to the proxy itself.
+	ProtocolHTTPS Protocol = "https"
+	// ProtocolSOCKS5 is SOCKS version 5 (RFC 1928); names are resolved by the proxy.
+	ProtocolSOCKS5 Protocol = "socks5"
+)
 
 // Phase sums a Proxy's conditions up in one word.
 // +kubebuilder:validation:Enum=Pending;Provisioning;Probing;Ready;Unhealthy;Replacing;Deleting;Failed
@@ -57,6 +66,9 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.kubernetes)",message="kubernetes belongs to mode Managed: remove kubernetes, or write mode: Managed"
 // +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.port)",message="port belongs to mode Managed: remove port, and write endpoint: {host: …, port: …}"
 // +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.cloudInit)",message="cloudInit belongs to mode Managed: remove cloudInit, or write mode: Managed"
+// +kubebuilder:validation:XValidation:rule="!has(self.tls) || self.protocol == 'https'",message="tls belongs to protocol https: remove tls, or write protocol: https"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'External' || !has(self.tls) || !has(self.tls.secretRef)",message="tls.secretRef is the certificate of a Managed instance: remove it; whoever runs an External proxy gives it one"
+// +kubebuilder:validation:XValidation:rule="!has(self.provider) || self.provider != 'kubernetes' || self.protocol != 'https' || (has(self.tls) && has(self.tls.secretRef)) || (has(self.kubernetes) && has(self.kubernetes.image))",message="protocol https needs a certificate: write tls: {secretRef: {name: …}}, or kubernetes: {image: …} of a proxy that brings its own"
 type ProxySpec struct {
 	// Mode is Managed (the default) when the hub is to run an instance for this
 	// Proxy, and External when the proxy already runs somewhere. It cannot be
@@ -72,7 +84,9 @@ type ProxySpec struct {
 	Provider ProviderName `json:"provider,omitempty"`
 
 	// Protocol is how clients speak to the proxy. http (the default): CONNECT
-	// tunnels and absolute-form requests over plain TCP.
+	// tunnels and absolute-form requests over plain TCP. https: the same over TLS
+	// to the proxy itself, see tls. socks5: SOCKS version 5, where the proxy
+	// resolves the names.
 	// +kubebuilder:default=http
 	// +optional
 	Protocol Protocol `json:"protocol,omitempty"`
@@ -102,12 +116,19 @@ type ProxySpec struct {
 	MaxLeases *int32 `json:"maxLeases,omitempty"`
 
 	// AuthSecretRef names the Secret of this namespace that holds, under the keys
-	// username and password, what clients log in to the proxy with. A Managed
-	// instance finds both in the files username and password in
+	// username and password, what clients log in to the proxy with: without
+	// control characters, each at most 255 bytes for protocol socks5 and 1024 for
+	// the others, which take no colon in the username. A Managed instance finds
+	// both in the files username and password in
 	// /etc/proxy-operator; editing either replaces it. The hub probes with them,
 	// and they are in the url of a lease; nothing else ever shows them.
 	// +optional
 	AuthSecretRef *SecretReference `json:"authSecretRef,omitempty"`
+
+	// TLS says, for protocol https, how clients verify the proxy and what a
+	// Managed instance proves itself with.
+	// +optional
+	TLS *TLS `json:"tls,omitempty"`
 
 	// CloudInit is what a Managed instance is configured with when it starts:
 	// either inline or in a Secret. A pod finds it in the file
@@ -147,11 +168,58 @@ type SecretReference struct {
 	Name string `json:"name"`
 }
 
+// TLS is about the TLS between clients and the proxy itself.
+type TLS struct {
+	// ServerName is the name, or IP address, in the certificate of the proxy, by
+	// which the hub and clients verify it. Absent: the host of the endpoint; a
+	// pod's own address is no stable one to certify. Editing it replaces a Managed
+	// instance.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$') || isIP(self)",message="serverName is the DNS name or IP address in the proxy's certificate: write for example proxy.example"
+	// +optional
+	ServerName string `json:"serverName,omitempty"`
+
+	// CASecretRef names the Secret of this namespace, and the key in it, that
+	// holds the certificates (PEM) of the authorities that sign the proxy's. Only
+	// what they have signed is accepted then, and they are in every lease. Absent:
+	// the authorities that each client's system trusts. Editing it, or its
+	// content, never touches the instance.
+	// +optional
+	CASecretRef *CASecretReference `json:"caSecretRef,omitempty"`
+
+	// SecretRef names the Secret of this namespace that holds, under the keys
+	// tls.crt and tls.key (PEM), what a Managed instance proves itself with. It
+	// finds both in files of these names in /etc/proxy-operator; editing either
+	// replaces it.
+	// +optional
+	SecretRef *SecretReference `json:"secretRef,omitempty"`
+}
+
+// CASecretReference names a key of a Secret of the Proxy's own namespace that
+// holds certificates.
+type CASecretReference struct {
+	// Name of the Secret, which is in the namespace of this Proxy.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name is the metadata.name of a Secret of this namespace: lower-case letters, digits, '-' and '.'"
+	Name string `json:"name"`
+
+	// Key of the Secret that holds the certificates. Default: ca.crt.
+	// +kubebuilder:default=ca.crt
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key is one of the keys in the Secret's data: letters, digits, '-', '_' and '.', for example ca.crt"
+	// +optional
+	Key string `json:"key,omitempty"`
+}
+
 // CloudInit is the configuration of an instance, given here or in a Secret.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.secretRef)",message="cloudInit takes exactly one source: write either inline: … or secretRef: {name: …}"
 type CloudInit struct {
-	// Inline is the content itself, at most 64 KiB together with the credentials.
+	// Inline is the content itself, at most 64 KiB together with credentials and
+	// certificate.
 	// Everybody who may read this Proxy can read it: what is secret belongs into
 	// secretRef.
 	// +kubebuilder:validation:MinLength=1
@@ -270,6 +338,11 @@ type ProxyStatus struct {
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
+	// Access is how clients reach the instance of a Managed proxy: as it was made,
+	// while an edit of the spec has not reached it yet.
+	// +optional
+	Access *Access `json:"access,omitempty"`
+
 	// LatencyMillis is how long a probe through this Proxy takes, in
 	// milliseconds. It is rewritten at most once a minute, and only when it has
 	// moved by more than 20 ms and more than half.
@@ -294,6 +367,22 @@ type ProxyStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
+// Access is how clients reach an instance.
+type Access struct {
+	// Protocol is how they speak to it: http, https or socks5.
+	// +optional
+	Protocol Protocol `json:"protocol,omitempty"`
+	// Expose is whose address the endpoint is: PodIP, HostPort or LoadBalancer.
+	// +optional
+	Expose Expose `json:"expose,omitempty"`
+	// ServerName is the name in its certificate; empty: the endpoint's host.
+	// +optional
+	ServerName string `json:"serverName,omitempty"`
+	// Authentication says that it asks for a username and a password.
+	// +optional
+	Authentication bool `json:"authentication,omitempty"`
+}
+
 // Proxy is one forward proxy of the fleet: an instance that the hub runs (mode
 // Managed), or one that runs elsewhere (mode External). The hub probes it, and
 // crawlers lease it while it is healthy.
@@ -301,7 +390,7 @@ type ProxyStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=px,categories=crawl
-// +kubebuilder:metadata:annotations="crawl.proxyfleet.dev/schema-version=2"
+// +kubebuilder:metadata:annotations="crawl.proxyfleet.dev/schema-version=3"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`
@@ -345,15 +434,51 @@ func (s *ProxySpec) ListenPort() int32 {
 // DefaultCloudInitKey is the key of a cloud-init Secret where none is named.
 const DefaultCloudInitKey = "user-data"
 
+// DefaultCAKey is the key of a Secret with certificate authorities where none is
+// named.
+const DefaultCAKey = "ca.crt"
+
+// Secrets are the names of the Secrets that the spec refers to, sorted, each once.
+// An instance is made of the content of all but the one with the authorities.
+func (s *ProxySpec) Secrets() []string {
+	names := s.ContentSecrets()
+	if s.TLS != nil && s.TLS.CASecretRef != nil {
+		names = append(names, s.TLS.CASecretRef.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // ContentSecrets are the names of the Secrets whose content an instance is made
-// of, each once.
+// of, sorted, each once.
 func (s *ProxySpec) ContentSecrets() []string {
 	var names []string
 	if s.CloudInit != nil && s.CloudInit.SecretRef != nil {
 		names = append(names, s.CloudInit.SecretRef.Name)
 	}
-	if s.AuthSecretRef != nil && (len(names) == 0 || names[0] != s.AuthSecretRef.Name) {
+	if s.AuthSecretRef != nil {
 		names = append(names, s.AuthSecretRef.Name)
 	}
-	return names
+	if s.TLS != nil && s.TLS.SecretRef != nil {
+		names = append(names, s.TLS.SecretRef.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// ExposedAs is whose address clients dial.
+func (s *ProxySpec) ExposedAs() Expose {
+	if s.Kubernetes == nil || s.Kubernetes.Expose == "" {
+		return ExposePodIP
+	}
+	return s.Kubernetes.Expose
+}
+
+// AccessTo is how clients reach an instance that is made of this spec.
+func (s *ProxySpec) AccessTo() *Access {
+	a := &Access{Protocol: cmp.Or(s.Protocol, ProtocolHTTP), Expose: s.ExposedAs(), Authentication: s.AuthSecretRef != nil}
+	if s.TLS != nil {
+		a.ServerName = s.TLS.ServerName
+	}
+	return a
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"net"
 	"slices"
 	"strconv"
@@ -20,7 +21,6 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 		Key:         Key{Cluster: cluster, Namespace: o.Namespace, Name: o.Name},
 		UID:         string(o.UID),
 		Managed:     spec.Mode != v1alpha1.ModeExternal,
-		Protocol:    string(spec.Protocol),
 		StatusPhase: string(status.Phase),
 		Provisioned: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned),
 		Deleting:    !o.DeletionTimestamp.IsZero(),
@@ -31,8 +31,8 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 			SuccessThreshold: upTo(100, spec.HealthCheck.SuccessThreshold),
 			FailureThreshold: upTo(100, spec.HealthCheck.FailureThreshold),
 		},
-		NeedsCredentials: spec.AuthSecretRef != nil,
-		Secrets:          slices.Sorted(slices.Values(spec.ContentSecrets())),
+		Secrets: spec.ContentSecrets(), References: spec.Secrets(),
+		NeedsAuthorities: spec.TLS != nil && spec.TLS.CASecretRef != nil,
 	}
 	if spec.MaxLeases != nil {
 		p.MaxLeases = int(*spec.MaxLeases)
@@ -52,11 +52,30 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 		p.Host, p.Port = spec.Endpoint.Host, int(spec.Endpoint.Port)
 		p.Instance = p.Endpoint()
 	}
+	p.setAccess(spec, status)
 	if p.Instance != "" && p.Endpoint() == status.Endpoint {
 		p.Verdict = claimed(status)
 	}
 	return p
 }
+
+// setAccess says how clients reach p. An instance is what it was made, which the
+// status repeats; what the spec asks for meanwhile is for the next one.
+func (p *Proxy) setAccess(spec *v1alpha1.ProxySpec, status *v1alpha1.ProxyStatus) {
+	access, known := spec.AccessTo(), true
+	if p.Managed && p.Instance != "" {
+		if known = status.Access != nil; known {
+			access = status.Access
+		}
+	}
+	p.Protocol = string(cmp.Or(access.Protocol, v1alpha1.ProtocolHTTP))
+	p.ServerName, p.NeedsCredentials = access.ServerName, access.Authentication
+	p.PodNetwork = p.Managed && access.Expose != v1alpha1.ExposeHostPort && access.Expose != v1alpha1.ExposeLoadBalancer
+	// Of a cluster that does not hold its Proxies to the CRD it could be anything.
+	p.AccessUnknown = !known || !slices.Contains(protocols, v1alpha1.Protocol(p.Protocol))
+}
+
+var protocols = []v1alpha1.Protocol{v1alpha1.ProtocolHTTP, v1alpha1.ProtocolHTTPS, v1alpha1.ProtocolSOCKS5}
 
 // upTo is what the CRD allows, from 1 on, for objects of a cluster that does not hold
 // them to it: one Proxy must not take all of the engine.

@@ -17,6 +17,7 @@ func ready(edits ...func(*v1alpha1.Proxy)) *v1alpha1.Proxy {
 			HealthCheck: v1alpha1.HealthCheck{IntervalSeconds: 30, TimeoutSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}},
 		Status: v1alpha1.ProxyStatus{
 			Phase: v1alpha1.PhaseReady, ProviderID: "crawl/proxy-uid-a/pod-1", IP: "10.0.0.1", Endpoint: "10.0.0.1:3128",
+			Access:        &v1alpha1.Access{Protocol: v1alpha1.ProtocolHTTP, Expose: v1alpha1.ExposeHostPort},
 			LatencyMillis: 40, LastHealthCheckTime: &probed,
 			Conditions: []metav1.Condition{
 				{Type: v1alpha1.ConditionProvisioned, Status: metav1.ConditionTrue},

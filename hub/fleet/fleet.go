@@ -13,18 +13,47 @@ type Change struct {
 	Old, New *Proxy
 }
 
+// Options configure a Fleet. The zero value works.
+type Options struct {
+	// AllowLocal takes endpoints on addresses that are Forbidden otherwise.
+	AllowLocal bool
+}
+
 // Fleet holds the Proxies. Create it with New; all methods may be called from
 // any goroutine, but not from a follower.
 type Fleet struct {
+	options Options
+
 	mu        sync.Mutex
 	clusters  map[string]map[Key]*Proxy
-	sorted    []*Proxy // all, by key; nil when it must be made again
+	routable  map[string]bool   // whose pod networks are the hub's to dial
+	rivals    map[string]rivals // who contends for an endpoint
+	sorted    []*Proxy          // all, by key; nil when it must be made again
 	followers []func(Change)
 }
 
 // New returns an empty fleet.
-func New() *Fleet {
-	return &Fleet{clusters: map[string]map[Key]*Proxy{}}
+func New(o Options) *Fleet {
+	return &Fleet{options: o, clusters: map[string]map[Key]*Proxy{}, routable: map[string]bool{}, rivals: map[string]rivals{}}
+}
+
+// SetRoutable says whether addresses of the cluster's pods are the hub's to dial.
+// Until that is said they are not.
+func (f *Fleet) SetRoutable(cluster string, routable bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.routable[cluster] == routable {
+		return
+	}
+	if delete(f.routable, cluster); routable {
+		f.routable[cluster] = true
+	}
+	for _, old := range slices.Collect(maps.Values(f.clusters[cluster])) {
+		if old.PodNetwork {
+			p := *old
+			f.putLocked(old, &p)
+		}
+	}
 }
 
 // Follow calls f now for every Proxy in the fleet, and then for every change.
@@ -74,10 +103,10 @@ func (f *Fleet) Retain(cluster string, keep map[Key]bool) {
 }
 
 // SetVerdict records the engine's opinion of one subject. It answers false, and
-// changes nothing, when that is no longer what the Proxy is, or is withdrawn.
+// changes nothing, when that is no longer what the Proxy is, or nobody may dial it.
 func (f *Fleet) SetVerdict(key Key, about Subject, v Verdict) bool {
 	return f.edit(key, about.Instance, func(p *Proxy) bool {
-		if p.Withdrawn || p.Subject() != about {
+		if p.Withdrawn || p.Barred.Kind != NotBarred || p.Subject() != about {
 			return false
 		}
 		p.Verdict = v
@@ -127,9 +156,18 @@ func (f *Fleet) SetCredentials(key Key, instance string, c *Credentials) {
 			return false
 		}
 		p.Credentials = c
-		if p.Managed && c != nil {
-			p.NeedsCredentials = *c != Credentials{}
+		return true
+	})
+}
+
+// SetAuthorities records who signs the certificate of the proxy at this instance;
+// nil: whoever the system trusts. The verdict stays, as with SetCredentials.
+func (f *Fleet) SetAuthorities(key Key, instance string, a *Authorities) {
+	f.edit(key, instance, func(p *Proxy) bool {
+		if p.Authorities.Equal(a) {
+			return false
 		}
+		p.Authorities = a
 		return true
 	})
 }
@@ -179,7 +217,35 @@ func (f *Fleet) Count(cluster string) (proxies, instances int) {
 	return len(f.clusters[cluster]), instances
 }
 
+// putLocked stores p in the place of old, nil for none, after it has found out
+// whether p may be dialled.
 func (f *Fleet) putLocked(old, p *Proxy) {
+	p.Barred = bar(p, f.routable[p.Cluster], f.options.AllowLocal)
+	told := f.contendLocked(p.Key, contends(old), contends(p))
+	f.storeLocked(old, p)
+	f.tellLocked(told)
+}
+
+func (f *Fleet) removeLocked(old *Proxy) {
+	told := f.contendLocked(old.Key, contends(old), "")
+	delete(f.clusters[old.Cluster], old.Key)
+	if len(f.clusters[old.Cluster]) == 0 {
+		delete(f.clusters, old.Cluster)
+	}
+	f.changedLocked(Change{Old: old})
+	f.tellLocked(told)
+}
+
+// storeLocked is the last step of putLocked: with a rival p is barred, too.
+func (f *Fleet) storeLocked(old, p *Proxy) {
+	if p.Barred.Kind == NotBarred {
+		if _, rival := f.rivals[contends(p)].around(p.Key); contends(p) != "" && rival != p.Key {
+			p.Barred = Bar{Kind: EndpointConflict, Rival: rival}
+		}
+	}
+	if p.Barred.Kind != NotBarred {
+		p.Verdict = Verdict{}
+	}
 	if f.clusters[p.Cluster] == nil {
 		f.clusters[p.Cluster] = map[Key]*Proxy{}
 	}
@@ -187,12 +253,39 @@ func (f *Fleet) putLocked(old, p *Proxy) {
 	f.changedLocked(Change{Old: old, New: p})
 }
 
-func (f *Fleet) removeLocked(old *Proxy) {
-	delete(f.clusters[old.Cluster], old.Key)
-	if len(f.clusters[old.Cluster]) == 0 {
-		delete(f.clusters, old.Cluster)
+// contendLocked moves a Proxy from one endpoint's rivals to another's and returns
+// those others to which that is news.
+func (f *Fleet) contendLocked(key Key, from, to string) (told []Key) {
+	if from == to {
+		return nil
 	}
-	f.changedLocked(Change{Old: old})
+	if from != "" {
+		left := f.rivals[from].without(key)
+		if f.rivals[from] = left; len(left) == 0 {
+			delete(f.rivals, from)
+		} else {
+			before, _ := left.around(key)
+			told = append(told, before)
+		}
+	}
+	if to != "" {
+		f.rivals[to] = f.rivals[to].with(key)
+		if before, _ := f.rivals[to].around(key); before != key {
+			told = append(told, before)
+		}
+	}
+	return told
+}
+
+// tellLocked finds out anew whether these Proxies have a rival.
+func (f *Fleet) tellLocked(keys []Key) {
+	for _, key := range keys {
+		if old := f.clusters[key.Cluster][key]; old != nil {
+			p := *old
+			p.Barred = Bar{}
+			f.storeLocked(old, &p)
+		}
+	}
 }
 
 func (f *Fleet) changedLocked(c Change) {

@@ -12,7 +12,7 @@ func key(name string) Key { return Key{Cluster: "eu", Namespace: "crawl", Name: 
 func running(name string, edits ...func(*Proxy)) Proxy {
 	p := Proxy{
 		Key: key(name), UID: "uid-" + name, Managed: true, Protocol: "http",
-		Host: "127.0.0.1", Port: 3128, Instance: "instance-1", Provisioned: true, StatusPhase: "Probing",
+		Host: "10.0.0.1", Port: 3128, Instance: "instance-1", Provisioned: true, StatusPhase: "Probing",
 	}
 	for _, edit := range edits {
 		edit(&p)
@@ -21,7 +21,7 @@ func running(name string, edits ...func(*Proxy)) Proxy {
 }
 
 // first is what a verdict on a running Proxy is about.
-var first = Subject{"instance-1", "127.0.0.1:3128"}
+var first = Subject{"instance-1", "10.0.0.1:3128"}
 
 func healthy(p *Proxy) { p.Verdict = Verdict{Health: Healthy, Reason: "ProbeSucceeded"} }
 
@@ -34,13 +34,13 @@ func TestAVerdictFollowsItsInstanceAndNoOther(t *testing.T) {
 		{"seen again unchanged", running("a"), Healthy},
 		{"attributes edited", running("a", func(p *Proxy) { p.Attributes = map[string]string{"k": "v"} }), Healthy},
 		{"status lags behind with another claim", running("a", func(p *Proxy) { p.Verdict = Verdict{Health: Unhealthy} }), Healthy},
-		{"the instance has another address", running("a", func(p *Proxy) { p.Host = "127.0.0.9" }), Unknown},
+		{"the instance has another address", running("a", func(p *Proxy) { p.Host = "10.0.0.9" }), Unknown},
 		{"instance replaced", running("a", func(p *Proxy) { p.Instance = "instance-2" }), Unknown},
 		{"instance replaced, old claim still in the status", running("a", healthy, func(p *Proxy) { p.Instance = "instance-2" }), Unknown},
 		{"deleted and made again under the same name", running("a", func(p *Proxy) { p.UID = "uid-other" }), Unknown},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := New()
+			f := New(Options{})
 			f.Upsert(running("a"))
 			if !f.SetVerdict(key("a"), first, Verdict{Health: Healthy}) {
 				t.Fatal("the verdict of the present instance was refused")
@@ -54,7 +54,7 @@ func TestAVerdictFollowsItsInstanceAndNoOther(t *testing.T) {
 }
 
 func TestARestartedHubTakesOverWhatTheStatusClaims(t *testing.T) {
-	f := New()
+	f := New(Options{})
 	f.Upsert(running("a", healthy))
 	if p := f.Get(key("a")); !p.Offerable() {
 		t.Errorf("a Proxy that was healthy before the restart is not offered: %+v", p)
@@ -62,7 +62,7 @@ func TestARestartedHubTakesOverWhatTheStatusClaims(t *testing.T) {
 }
 
 func TestALateVerdictOfAReplacedInstanceIsDropped(t *testing.T) {
-	f := New()
+	f := New(Options{})
 	f.Upsert(running("a", func(p *Proxy) { p.Instance = "instance-2" }))
 	if f.SetVerdict(key("a"), first, Verdict{Health: Healthy}) {
 		t.Error("a verdict about an instance that is gone was taken")
@@ -76,7 +76,7 @@ func TestALateVerdictOfAReplacedInstanceIsDropped(t *testing.T) {
 }
 
 func TestAWithdrawnInstanceIsNotOfferedUntilItIsTakenBackAndProbedAgain(t *testing.T) {
-	f := New()
+	f := New(Options{})
 	f.Upsert(running("a", healthy))
 	f.SetWithdrawn(key("a"), "instance-1", true)
 	if p := f.Get(key("a")); p.Offerable() || p.Probeable() || p.Phase() != "Replacing" {
@@ -96,7 +96,7 @@ func TestAWithdrawnInstanceIsNotOfferedUntilItIsTakenBackAndProbedAgain(t *testi
 }
 
 func TestDeleteSparesANamesake(t *testing.T) {
-	f := New()
+	f := New(Options{})
 	f.Upsert(running("a", func(p *Proxy) { p.UID = "new" }))
 	f.Delete(key("a"), "old")
 	if f.Get(key("a")) == nil {
@@ -109,7 +109,7 @@ func TestDeleteSparesANamesake(t *testing.T) {
 }
 
 func TestRetainRemovesWhatWasDeletedWhileNobodyWatchedInThatClusterAlone(t *testing.T) {
-	f := New()
+	f := New(Options{})
 	f.Upsert(running("a"))
 	f.Upsert(running("b"))
 	other := running("c", func(p *Proxy) { p.Cluster = "us" })
@@ -129,7 +129,7 @@ func TestRetainRemovesWhatWasDeletedWhileNobodyWatchedInThatClusterAlone(t *test
 }
 
 func TestAFollowerSeesEveryChangeInOrderAndNoEmptyOne(t *testing.T) {
-	f := New()
+	f := New(Options{})
 	f.Upsert(running("a"))
 	var seen []string
 	f.Follow(func(c Change) {
@@ -143,7 +143,7 @@ func TestAFollowerSeesEveryChangeInOrderAndNoEmptyOne(t *testing.T) {
 		}
 	})
 	f.Upsert(running("a")) // nothing new
-	f.Upsert(running("b"))
+	f.Upsert(running("b", func(p *Proxy) { p.Managed = false }))
 	f.SetVerdict(key("b"), first, Verdict{Health: Unhealthy})
 	f.Delete(key("a"), "uid-a")
 	want := []string{"joined a", "joined b", "changed b", "left a"}
@@ -171,7 +171,7 @@ func TestPhaseIsNeverBehindTheVerdict(t *testing.T) {
 }
 
 func TestCountTellsInstancesFromProxies(t *testing.T) {
-	f := New()
+	f := New(Options{})
 	f.Upsert(running("a"))
 	f.Upsert(running("b", func(p *Proxy) { p.Instance = "" }))
 	f.Upsert(running("c", func(p *Proxy) { p.Managed = false; p.Verdict.Time = time.Now() }))

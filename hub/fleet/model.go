@@ -64,11 +64,19 @@ type Proxy struct {
 	UID string
 	// Managed is false for an External proxy.
 	Managed bool
-	// Protocol is how clients speak to it, Host and Port where. Host is empty
-	// while there is no address.
-	Protocol string
-	Host     string
-	Port     int
+	// Protocol is how clients speak to it, ServerName the name in its certificate,
+	// empty for Host; Host and Port are where. Host is empty while there is no
+	// address. For a Managed proxy all of it is what the instance was made with,
+	// and AccessUnknown says that it is not known yet.
+	Protocol      string
+	ServerName    string
+	Host          string
+	Port          int
+	AccessUnknown bool
+	// PodNetwork says that Host is an address of the cluster's pod network.
+	PodNetwork bool
+	// Barred is why nobody may dial it; the fleet finds that out.
+	Barred Bar
 	// Instance is the identity of what listens there: the provider's id for a
 	// Managed proxy, the endpoint for an External one.
 	Instance   string
@@ -83,14 +91,18 @@ type Proxy struct {
 	Withdrawn bool
 	Deleting  bool
 	Check     Check
-	// Secrets are the names of the Secrets that the spec refers to, sorted. The
-	// instance of a Managed proxy is made of their content.
-	Secrets []string
+	// Secrets are the names of the Secrets whose content an instance is made of,
+	// sorted, References those of all that the spec refers to.
+	Secrets, References []string
 	// NeedsCredentials says that clients must prove themselves; Credentials are
 	// those that the running instance has, nil while they are not known, empty
 	// where it is known to have none.
 	NeedsCredentials bool
 	Credentials      *Credentials
+	// NeedsAuthorities says that the spec names who signs the proxy's certificate;
+	// Authorities are nil while they are not known.
+	NeedsAuthorities bool
+	Authorities      *Authorities
 	Verdict          Verdict
 }
 
@@ -118,10 +130,42 @@ func (p *Proxy) Proof() *Credentials {
 	return p.Credentials
 }
 
+// Approach is all that a client must know to use a Proxy, its address apart.
+type Approach struct {
+	Protocol string
+	// ServerName is the name in the proxy's certificate, Authorities sign it.
+	ServerName  string
+	Authorities *Authorities
+	// Proof is nil where the proxy asks for none.
+	Proof *Credentials
+}
+
+// Equal says that a client of the one is a client of the other.
+func (a Approach) Equal(o Approach) bool {
+	return a.Protocol == o.Protocol && a.ServerName == o.ServerName && a.Authorities.Equal(o.Authorities) && a.Proof.Equal(o.Proof)
+}
+
+// Approach is what a client of p must know.
+func (p *Proxy) Approach() Approach {
+	a := Approach{Protocol: p.Protocol, Proof: p.Proof()}
+	if p.Protocol == "https" {
+		a.ServerName = cmp.Or(p.ServerName, p.Host)
+		if p.NeedsAuthorities {
+			a.Authorities = p.Authorities
+		}
+	}
+	return a
+}
+
+// Lacks says that something which clients need is not known yet.
+func (p *Proxy) Lacks() bool {
+	return p.NeedsCredentials && p.Credentials == nil || p.Protocol == "https" && p.NeedsAuthorities && p.Authorities == nil
+}
+
 // Probeable says that there is something to probe and a reason to. Without the
 // credentials that it needs a probe would only show that it asks for them.
 func (p *Proxy) Probeable() bool {
-	return p.Provisioned && !p.Withdrawn && !p.Deleting && p.Host != "" && (!p.NeedsCredentials || p.Credentials != nil)
+	return p.Provisioned && !p.Withdrawn && !p.Deleting && p.Host != "" && !p.AccessUnknown && p.Barred.Kind == NotBarred && !p.Lacks()
 }
 
 // Offerable says that leases may be granted on p now.
@@ -143,15 +187,15 @@ func (p *Proxy) Phase() string {
 		return p.StatusPhase
 	case p.Offerable():
 		return "Ready"
-	case p.Verdict.Health == Unhealthy:
+	case p.Verdict.Health == Unhealthy, p.Barred.Kind == EndpointForbidden:
 		return "Unhealthy"
 	default:
 		return "Probing"
 	}
 }
 
-// merge decides what becomes of the verdict and the credentials when the spoke
-// shows p anew. old is nil at first sight; then the verdict that the status
+// merge decides what becomes of the verdict and of what only a pass can know when
+// the spoke shows p anew. old is nil at first sight; then the verdict that the status
 // claims is taken over, so that a restarted hub does not forget what it knew.
 func merge(old *Proxy, p Proxy) Proxy {
 	switch {
@@ -164,13 +208,11 @@ func merge(old *Proxy, p Proxy) Proxy {
 		if old.Subject() != p.Subject() {
 			p.Verdict = Verdict{}
 		}
-		if p.Managed {
-			// An instance is what it was made: what the spec asks for meanwhile is
-			// for the next one.
-			p.NeedsCredentials = old.NeedsCredentials
-		}
 		if p.NeedsCredentials || p.Managed {
 			p.Credentials = old.Credentials
+		}
+		if p.NeedsAuthorities {
+			p.Authorities = old.Authorities
 		}
 	}
 	return p

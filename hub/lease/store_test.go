@@ -20,7 +20,7 @@ type pool struct {
 }
 
 func newPool(options Options, proxies ...*fleet.Proxy) pool {
-	p := pool{Store: New(options), fleet: fleet.New()}
+	p := pool{Store: New(options), fleet: fleet.New(fleet.Options{AllowLocal: true})}
 	for _, px := range proxies {
 		p.fleet.Upsert(*px)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestGaugesAreReadFromLiveStateAndSeriesGoWithTheirProxy(t *testing.T) {
-	f := fleet.New()
+	f := fleet.New(fleet.Options{AllowLocal: true})
 	reg := prometheus.NewPedanticRegistry()
 	m := New(reg, Sources{
 		Proxies:         f.All,

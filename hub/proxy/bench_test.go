@@ -83,6 +83,11 @@ func (p *provided) Delete(_ context.Context, _ provider.Ref, _ string, forced bo
 	return nil
 }
 
+func (p *provided) Repair(context.Context, provider.CreateRequest) error {
+	p.inst.Lacks = ""
+	return p.call("repair")
+}
+
 func (p *provided) Clear(context.Context, provider.Ref, provider.Owner) error { return p.call("clear") }
 
 func (p *provided) Abandon(context.Context, provider.Ref, provider.Owner, string) error {
@@ -94,7 +99,7 @@ func (p *provided) ListByTag(context.Context, string) (provider.Listing, error) 
 }
 
 func (p *provided) run() {
-	p.inst.State, p.inst.IP = provider.StateRunning, "10.0.0.1"
+	p.inst.State, p.inst.Host = provider.StateRunning, "10.0.0.1"
 }
 
 // creates counts the calls of Create.
@@ -207,7 +212,7 @@ func newBench(t *testing.T, api spokeAPI, spec v1alpha1.ProxySpec) *bench {
 			return after("status", c.SubResource(sub).Patch(ctx, o, patch, opts...))
 		},
 	})
-	everyProxy := fleet.New()
+	everyProxy := routableFleet()
 	budget := newBudget(Limit{})
 	everyProxy.Follow(budget.observe)
 	b.pass = pass{
@@ -215,6 +220,13 @@ func newBench(t *testing.T, api spokeAPI, spec v1alpha1.ProxySpec) *bench {
 		hubID: "hub", providerConfig: "image", fleet: everyProxy, budget: budget, pauses: newPauses(), fresh: newFresh(), now: func() time.Time { return b.now },
 	}
 	return b
+}
+
+// routableFleet is one without Proxies that dials pods of spoke eu.
+func routableFleet() *fleet.Fleet {
+	f := fleet.New(fleet.Options{})
+	f.SetRoutable("eu", true)
+	return f
 }
 
 // once runs one pass as the controller does and shows the result to the fleet

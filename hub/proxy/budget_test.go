@@ -20,7 +20,7 @@ type rollout struct {
 }
 
 func newRollout(t *testing.T, limit Limit, proxies int) *rollout {
-	r := &rollout{t: t, budget: newBudget(limit), fleet: fleet.New(), woken: map[fleet.Key]bool{}, version: map[fleet.Key]int{}}
+	r := &rollout{t: t, budget: newBudget(limit), fleet: fleet.New(fleet.Options{}), woken: map[fleet.Key]bool{}, version: map[fleet.Key]int{}}
 	r.budget.wake = func(k fleet.Key) { r.woken[k] = true }
 	r.fleet.Follow(r.budget.observe)
 	for i := range proxies {
@@ -39,7 +39,7 @@ func key(i int) fleet.Key {
 // show puts the Proxy into the fleet with an instance of that version.
 func (r *rollout) show(k fleet.Key, version int, edits ...func(*fleet.Proxy)) {
 	p := fleet.Proxy{
-		Key: k, UID: k.Name, Managed: true, Provisioned: true, Host: "10.0.0.1", Port: 3128,
+		Key: k, UID: k.Name, Managed: true, Provisioned: true, Host: k.Name + ".example", Port: 3128,
 		Instance: fmt.Sprintf("%s/%d", k.Name, version), Secrets: []string{"init"}, StatusPhase: "Ready",
 	}
 	for _, edit := range edits {

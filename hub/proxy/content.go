@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,10 +33,7 @@ func readFiles(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (ma
 	if ci := p.Spec.CloudInit; ci != nil {
 		content := []byte(ci.Inline)
 		if ref := ci.SecretRef; ref != nil {
-			key := ref.Key
-			if key == "" {
-				key = v1alpha1.DefaultCloudInitKey
-			}
+			key := cmp.Or(ref.Key, v1alpha1.DefaultCloudInitKey)
 			data, err := readSecret(ctx, direct, p.Namespace, ref.Name, "cloud-init", v1alpha1.ReasonCloudInitError)
 			if err != nil {
 				return nil, err
@@ -54,13 +53,16 @@ func readFiles(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (ma
 	if credentials != nil {
 		files[provider.FileUsername], files[provider.FilePassword] = []byte(credentials.Username), []byte(credentials.Password)
 	}
+	if err := readCertificate(ctx, direct, p, files); err != nil {
+		return nil, err
+	}
 	size := 0
 	for _, content := range files {
 		size += len(content)
 	}
 	if size > provider.MaxFiles {
 		return nil, &contentError{v1alpha1.ReasonPermanentError, fmt.Sprintf(
-			"cloud-init and credentials are %d bytes together, and may be %d: let cloud-init fetch what is large", size, provider.MaxFiles)}
+			"cloud-init, credentials and certificate are %d bytes together, and may be %d: let cloud-init fetch what is large", size, provider.MaxFiles)}
 	}
 	return files, nil
 }
@@ -87,10 +89,68 @@ func readCredentials(ctx context.Context, direct client.Reader, p *v1alpha1.Prox
 		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: Secret %s has no %s: it needs the keys username and password", name, strings.Join(missing, " and no "))}
 	case strings.ContainsFunc(username+string(data[provider.FilePassword]), unicode.IsControl):
 		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: Secret %s has a line break or another control character in username or password, which HTTP does not allow: mind that echo ends its output with one", name)}
-	case strings.Contains(username, ":"):
+	case strings.Contains(username, ":") && p.Spec.Protocol != v1alpha1.ProtocolSOCKS5:
 		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: the username in Secret %s has a colon in it, which HTTP does not allow: choose another", name)}
 	}
+	most := maxCredential
+	if p.Spec.Protocol == v1alpha1.ProtocolSOCKS5 {
+		most = maxSOCKSCredential
+	}
+	if max(len(username), len(data[provider.FilePassword])) > most {
+		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("credentials: username or password in Secret %s is longer than the %d bytes that a client can send: choose a shorter one", name, most)}
+	}
 	return &fleet.Credentials{Username: username, Password: string(data[provider.FilePassword])}, nil
+}
+
+// maxCredential is what a username or password may have in bytes so that both,
+// encoded, fit into a header that every proxy takes; maxSOCKSCredential is RFC 1929's.
+const maxCredential, maxSOCKSCredential = 1024, 255
+
+// readCertificate adds what a Managed instance proves itself with.
+func readCertificate(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy, files map[string][]byte) error {
+	if p.Spec.TLS == nil || p.Spec.TLS.SecretRef == nil {
+		return nil
+	}
+	name := p.Spec.TLS.SecretRef.Name
+	data, err := readSecret(ctx, direct, p.Namespace, name, "certificate", v1alpha1.ReasonTransientError)
+	if err != nil {
+		return err
+	}
+	certificate, key := data[provider.FileCertificate], data[provider.FileKey]
+	if len(certificate) == 0 || len(key) == 0 {
+		return &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("certificate: Secret %s needs the keys tls.crt and tls.key, like one of type kubernetes.io/tls", name)}
+	}
+	if _, err := tls.X509KeyPair(certificate, key); err != nil { // its words may quote
+		return &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("certificate: tls.crt and tls.key in Secret %s are no certificate and its key, as PEM", name)}
+	}
+	files[provider.FileCertificate], files[provider.FileKey] = certificate, key
+	return nil
+}
+
+// readAuthorities reads who signs the certificate of the proxy; nil where the spec
+// does not say.
+func readAuthorities(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (*fleet.Authorities, error) {
+	if p.Spec.TLS == nil || p.Spec.TLS.CASecretRef == nil {
+		return nil, nil
+	}
+	ref := p.Spec.TLS.CASecretRef
+	key := cmp.Or(ref.Key, v1alpha1.DefaultCAKey)
+	data, err := readSecret(ctx, direct, p.Namespace, ref.Name, "authorities", v1alpha1.ReasonTransientError)
+	if err != nil {
+		return nil, err
+	}
+	content, ok := data[key]
+	switch {
+	case !ok:
+		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("authorities: Secret %s has no key %s: add it, or name another in spec.tls.caSecretRef", ref.Name, key)}
+	case len(content) > provider.MaxFiles:
+		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("authorities: %s in Secret %s is %d bytes, and may be %d: every lease repeats it", key, ref.Name, len(content), provider.MaxFiles)}
+	}
+	authorities, err := fleet.ParseAuthorities(content)
+	if err != nil {
+		return nil, &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("authorities: %s in Secret %s: %v", key, ref.Name, err)}
+	}
+	return authorities, nil
 }
 
 func readSecret(ctx context.Context, direct client.Reader, namespace, name, what, reason string) (map[string][]byte, error) {

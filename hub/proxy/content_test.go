@@ -108,7 +108,7 @@ var contents = []scenario{
 		b.restart()
 		// Another Proxy of the same Secret has the only place.
 		other := *b.pass.fleet.Get(b.fleetKey())
-		other.Name, other.UID, other.Instance = "other", "other", "other"
+		other.Name, other.UID, other.Instance, other.Host = "other", "other", "other", "10.0.0.2"
 		b.pass.fleet.Upsert(other)
 		b.pass.budget.seen(other.Key, "x", false, false)
 		if held := b.pass.budget.replace(other.Key); held != "" {

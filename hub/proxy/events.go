@@ -53,6 +53,8 @@ func news(before, after *v1alpha1.ProxyStatus, told string) []note {
 	}
 	was, is = find(before, v1alpha1.ConditionHealthy), find(after, v1alpha1.ConditionHealthy)
 	switch {
+	case barred[is.Reason] && was.Reason != is.Reason:
+		all = append(all, note{warning, is.Reason, is.Message})
 	case was.Status == is.Status:
 	case is.Status == metav1.ConditionTrue:
 		all = append(all, note{normal, is.Reason, is.Message})
@@ -66,6 +68,11 @@ func news(before, after *v1alpha1.ProxyStatus, told string) []note {
 var troubles = map[string]bool{
 	v1alpha1.ReasonPermanentError: true, v1alpha1.ReasonQuotaExceeded: true,
 	v1alpha1.ReasonTransientError: true, v1alpha1.ReasonCloudInitError: true,
+}
+
+// barred are the reasons of condition Healthy for which nobody dials a Proxy.
+var barred = map[string]bool{
+	v1alpha1.ReasonNotRoutable: true, v1alpha1.ReasonEndpointConflict: true, v1alpha1.ReasonEndpointForbidden: true,
 }
 
 func find(status *v1alpha1.ProxyStatus, kind string) metav1.Condition {

@@ -70,6 +70,9 @@ func hashV1(m made) (string, error) {
 	if k := m.spec.Kubernetes; k != nil {
 		rest := *k
 		rest.Image = ""
+		if rest.Expose == v1alpha1.ExposePodIP {
+			rest.Expose = ""
+		}
 		if !equality.Semantic.DeepEqual(rest, v1alpha1.KubernetesSpec{}) {
 			return "", nil
 		}
@@ -79,7 +82,7 @@ func hashV1(m made) (string, error) {
 			}{k.Image}
 		}
 	}
-	if len(m.files) > 0 {
+	if len(m.files) > 0 || m.serverName() != "" {
 		return "", nil
 	}
 	return digest(1, struct {
@@ -101,7 +104,10 @@ func orNil[T any](p *T) any {
 // hashV2 covers all of spec.kubernetes and the files. Fields may be added with
 // omitempty; anything else needs a version of its own.
 func hashV2(m made) (string, error) {
-	kubernetes := m.spec.Kubernetes
+	kubernetes := m.spec.Kubernetes.DeepCopy()
+	if kubernetes != nil && kubernetes.Expose == v1alpha1.ExposePodIP {
+		kubernetes.Expose = "" // that is what no word about it means
+	}
 	if kubernetes != nil && equality.Semantic.DeepEqual(*kubernetes, v1alpha1.KubernetesSpec{}) {
 		kubernetes = nil
 	}
@@ -117,7 +123,17 @@ func hashV2(m made) (string, error) {
 		Port       int32                    `json:"port"`
 		Kubernetes *v1alpha1.KubernetesSpec `json:"kubernetes,omitempty"`
 		Files      map[string]string        `json:"files,omitempty"`
-	}{m.spec.Provider, m.spec.Protocol, m.spec.ListenPort(), kubernetes, files})
+		ServerName string                   `json:"serverName,omitempty"`
+	}{m.spec.Provider, m.spec.Protocol, m.spec.ListenPort(), kubernetes, files, m.serverName()})
+}
+
+// serverName is the one in the certificate; who has signed it is no matter of the
+// instance.
+func (m made) serverName() string {
+	if m.spec.TLS == nil {
+		return ""
+	}
+	return m.spec.TLS.ServerName
 }
 
 func digest(version int, of any) (string, error) {

@@ -46,12 +46,16 @@ func TestHashChangesWithWhatTheInstanceIsMadeOfAndNothingElse(t *testing.T) {
 	base := hashOf(t, madeOf())
 	limit := int32(3)
 	for name, m := range map[string]made{
-		"attributes":      madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.Attributes = map[string]v1alpha1.AttributeValue{"a": "b"} })),
-		"maxLeases":       madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.MaxLeases = &limit })),
-		"healthCheck":     madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.HealthCheck.IntervalSeconds = 5 })),
-		"default port":    madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.Port = v1alpha1.DefaultPort })),
-		"empty pod block": madeOf(withPod(func(*v1alpha1.KubernetesSpec) {})),
-		"empty lists":     madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Args, k.NodeSelector = []string{}, map[string]string{} })),
+		"attributes":          madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.Attributes = map[string]v1alpha1.AttributeValue{"a": "b"} })),
+		"maxLeases":           madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.MaxLeases = &limit })),
+		"healthCheck":         madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.HealthCheck.IntervalSeconds = 5 })),
+		"default port":        madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.Port = v1alpha1.DefaultPort })),
+		"empty pod block":     madeOf(withPod(func(*v1alpha1.KubernetesSpec) {})),
+		"a pod's own address": madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Expose = v1alpha1.ExposePodIP })),
+		"who has signed its certificate": madeOf(withSpec(func(s *v1alpha1.ProxySpec) {
+			s.TLS = &v1alpha1.TLS{CASecretRef: &v1alpha1.CASecretReference{Name: "ca"}}
+		})),
+		"empty lists": madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Args, k.NodeSelector = []string{}, map[string]string{} })),
 	} {
 		if hashOf(t, m) != base {
 			t.Errorf("%s replaces the instance", name)
@@ -74,6 +78,11 @@ func TestHashChangesWithWhatTheInstanceIsMadeOfAndNothingElse(t *testing.T) {
 		"podLabels":          madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.PodLabels = map[string]v1alpha1.LabelValue{"x": "y"} })),
 		"podAnnotations":     madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.PodAnnotations = map[string]string{"x": "y"} })),
 		"securityContext":    madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.SecurityContext = &corev1.SecurityContext{} })),
+		"a node's address":   madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Expose = v1alpha1.ExposeHostPort })),
+		"a Service":          madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Expose = v1alpha1.ExposeLoadBalancer })),
+		"protocol":           madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.Protocol = v1alpha1.ProtocolSOCKS5 })),
+		"serverName":         madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.TLS = &v1alpha1.TLS{ServerName: "x"} })),
+		"certificate":        madeOf(withFile("tls.crt", "a")),
 		"user-data":          madeOf(withFile("user-data", "a")),
 		"other user-data":    madeOf(withFile("user-data", "b")),
 		"empty user-data":    madeOf(withFile("user-data", "")),
@@ -100,6 +109,10 @@ func TestHashesThatWereGivenOutStayWhatTheyAre(t *testing.T) {
 			t.Fatal(err)
 		}
 	}))
+	named := madeOf(withSpec(func(s *v1alpha1.ProxySpec) {
+		s.Protocol, s.TLS = v1alpha1.ProtocolHTTPS, &v1alpha1.TLS{ServerName: "proxy.example"}
+	}))
+	exposed := madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Expose = v1alpha1.ExposeLoadBalancer }))
 	imageOnly := madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Image = "x:1" }))
 	for _, tc := range []struct {
 		version int
@@ -111,6 +124,10 @@ func TestHashesThatWereGivenOutStayWhatTheyAre(t *testing.T) {
 		{1, all, ""},
 		{2, madeOf(), "v2-e39390f79a7f1d1c59c897047aab9bc8"},
 		{2, all, "v2-28d70730c1307339a5ad80160a4fab26"},
+		{1, named, ""},
+		{1, exposed, ""},
+		{2, named, "v2-224fdf8de34862af326881c9d2e09aff"},
+		{2, exposed, "v2-ed84e9ab7e23d1e0c1cc1b1fcc752360"},
 	} {
 		if got, err := hashVersions[tc.version](tc.m); err != nil || got != tc.want {
 			t.Errorf("version %d of %+v: %q, want %q (%v)", tc.version, tc.m.spec, got, tc.want, err)
@@ -135,6 +152,7 @@ func TestAnInstanceIsComparedInTheVersionThatItWasMadeWith(t *testing.T) {
 		{"the present version, edited", edited, hashOf(t, plain), differs},
 		{"an older version replaces nothing by itself", plain, v1, fits},
 		{"an older version, edited", edited, v1, differs},
+		{"an older version, exposed as it always was", madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Expose = v1alpha1.ExposePodIP })), v1, fits},
 		{"an older version, and now what it could not name", madeOf(withFile("user-data", "x")), v1, differs},
 		{"a newer version is left alone", plain, "v3-00000000000000000000000000000000", newer},
 		{"a much newer version is left alone", plain, "v999-00000000000000000000000000000000", newer},

@@ -178,7 +178,7 @@ var latches = []scenario{
 
 // restart forgets all that a hub keeps in memory.
 func (b *bench) restart() {
-	b.pass.fleet = fleet.New()
+	b.pass.fleet = routableFleet()
 	b.pass.budget = newBudget(Limit{})
 	b.pass.fleet.Follow(b.pass.budget.observe)
 	b.pass.pauses = newPauses()

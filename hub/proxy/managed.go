@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,10 @@ type wanted struct {
 	// hash names it; empty where blocked says why it is not known.
 	hash        string
 	credentials *fleet.Credentials
+	// authorities sign the proxy's certificate; unverified says why they are not
+	// known, in words for a person.
+	authorities *fleet.Authorities
+	unverified  string
 	blocked     trouble
 	// unread says that blocked may go by itself.
 	unread bool
@@ -248,11 +253,16 @@ func (s *pass) stage(p *v1alpha1.Proxy, t target, next step) {
 	if inst != nil && !t.ours() && !next.provisioned {
 		inst = nil // somebody else's: its id and address are not this Proxy's
 	}
-	if t.ours() && t.credentials != nil {
-		s.credentials = func() { s.fleet.SetCredentials(s.key(p), inst.ProviderID, t.credentials) }
+	if t.ours() {
+		s.reveals = reveals{inst.ProviderID, t.credentials, t.want.authorities}
 	}
 	setInstance(p, inst, t.fit == fits)
-	setProvisioned(p, next.provisioned, next.reason, next.message)
+	message := next.message
+	if next.provisioned && next.act != actDelete && t.want.unverified != "" {
+		s.told = cmp.Or(s.told, v1alpha1.ReasonTransientError)
+		message = withDetail(message, t.want.unverified)
+	}
+	setProvisioned(p, next.provisioned, next.reason, message)
 	finishStatus(p, s.seen(p), p.Status.ProviderID)
 }
 
@@ -264,9 +274,7 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 		if err := s.mark(ctx, p, t.want.hash); err != nil {
 			return err
 		}
-		created, err := s.provider.Create(ctx, provider.CreateRequest{
-			Ref: t.ref, Owner: t.owner, SpecHash: t.want.hash, Spoke: s.name, ProxyName: p.Name, Spec: &p.Spec, Files: t.want.files,
-		})
+		created, err := s.provider.Create(ctx, s.request(p, t))
 		if err != nil {
 			return err
 		}
@@ -274,6 +282,12 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 		s.pauses.forget(s.pausedAs(p))
 		s.budget.seen(s.key(p), t.want.hash, true, false)
 		logger.Info("Created instance", "providerID", created.ProviderID, "specHash", t.want.hash)
+	case actRepair:
+		if err := s.provider.Repair(ctx, s.request(p, t)); err != nil {
+			return err
+		}
+		logger.Info("Repaired what the instance needs", "providerID", t.inst.ProviderID, "lacked", t.inst.Lacks)
+		s.fleet.SetWithdrawn(s.key(p), t.inst.ProviderID, false)
 	case actDelete, actForce:
 		if err := s.mark(ctx, p, t.want.hash); err != nil {
 			return err
@@ -310,6 +324,13 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 		}
 	}
 	return nil
+}
+
+// request asks for an instance that is what is wanted.
+func (s *pass) request(p *v1alpha1.Proxy, t *target) provider.CreateRequest {
+	return provider.CreateRequest{
+		Ref: t.ref, Owner: t.owner, SpecHash: t.want.hash, Spoke: s.name, ProxyName: p.Name, Spec: &p.Spec, Files: t.want.files,
+	}
 }
 
 // failed stages what an error means that came up while step next was done, or

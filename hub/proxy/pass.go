@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,8 +67,16 @@ type pass struct {
 	raced bool
 	// told is the reason of the Event about this pass, where it is not the condition's.
 	told string
-	// credentials are those that the running instance has, where it is known.
-	credentials func()
+	// reveals is what this pass tells the fleet when the status is written.
+	reveals reveals
+}
+
+// reveals is what a pass has found out about what clients of an instance need; nil
+// where it has not.
+type reveals struct {
+	instance    string
+	credentials *fleet.Credentials
+	authorities *fleet.Authorities
 }
 
 // run brings p one step further and writes its status if that changed.
@@ -90,6 +99,9 @@ func (s *pass) run(ctx context.Context, p *v1alpha1.Proxy) (ctrl.Result, error) 
 		unread = s.readExternal(ctx, p, &want)
 	default:
 		want, unread = s.want(ctx, p)
+	}
+	if !deleting && known {
+		unread = cmp.Or(unread, s.readAuthorities(ctx, p, &want))
 	}
 	if !deleting && known {
 		if err := s.claim(ctx, p, want.hash); err != nil {
@@ -122,8 +134,11 @@ func (s *pass) run(ctx context.Context, p *v1alpha1.Proxy) (ctrl.Result, error) 
 		}
 		return conflictLater(patchErr)
 	}
-	if s.credentials != nil {
-		s.credentials()
+	if s.reveals.credentials != nil {
+		s.fleet.SetCredentials(s.key(p), s.reveals.instance, s.reveals.credentials)
+	}
+	if s.reveals.authorities != nil {
+		s.fleet.SetAuthorities(s.key(p), s.reveals.instance, s.reveals.authorities)
 	}
 	if s.raced {
 		// What others have changed under this pass is for the next to look at.
@@ -156,6 +171,21 @@ func (s *pass) readExternal(ctx context.Context, p *v1alpha1.Proxy, want *wanted
 	return err
 }
 
+// readAuthorities reads who signs the proxy's certificate. Without them an instance
+// comes up all the same, and is not probed.
+func (s *pass) readAuthorities(ctx context.Context, p *v1alpha1.Proxy, want *wanted) error {
+	var err error
+	var content *contentError
+	if want.authorities, err = readAuthorities(ctx, s.direct, p); errors.As(err, &content) {
+		want.unverified = content.message
+		return nil
+	}
+	if err != nil {
+		want.unverified = "the Secret with the authorities cannot be read, which will be tried again"
+	}
+	return err
+}
+
 // external has nothing to bring up: the endpoint is in the spec. What stands in
 // the way of its credentials is told, and takes no proxy out of service that has
 // some.
@@ -171,17 +201,20 @@ func (s *pass) external(p *v1alpha1.Proxy, want wanted, unread error) (ctrl.Resu
 	var res ctrl.Result
 	switch {
 	case unread != nil:
-		s.setTrouble(p, true, v1alpha1.ReasonExternalEndpoint, "the credentials cannot be read, which will be tried again", unread)
+		s.setTrouble(p, true, v1alpha1.ReasonExternalEndpoint, "the Secrets that it refers to cannot be read, which will be tried again", unread)
 		if errors.Is(unread, provider.ErrLasting) {
 			unread, res.RequeueAfter = nil, spread(pollDrift)
 		}
 	case want.blocked != trouble{}:
 		s.told, res.RequeueAfter = want.blocked.reason, spread(want.blocked.wait)
 		setProvisioned(p, true, v1alpha1.ReasonExternalEndpoint, withDetail(sentence, want.blocked.message))
+	case want.unverified != "":
+		s.told, res.RequeueAfter = v1alpha1.ReasonTransientError, spread(pollDrift)
+		setProvisioned(p, true, v1alpha1.ReasonExternalEndpoint, withDetail(sentence, want.unverified))
 	default:
-		s.credentials = func() { s.fleet.SetCredentials(s.key(p), endpoint, want.credentials) }
 		setProvisioned(p, true, v1alpha1.ReasonExternalEndpoint, sentence)
 	}
+	s.reveals = reveals{endpoint, want.credentials, want.authorities}
 	finishStatus(p, s.seen(p), endpoint)
 	return res, unread
 }
@@ -190,15 +223,20 @@ func (s *pass) key(p *v1alpha1.Proxy) fleet.Key {
 	return fleet.Key{Cluster: s.name, Namespace: p.Namespace, Name: p.Name}
 }
 
-// seen is the fleet's view, nil where it has none. Credentials that this pass is
-// about to tell it count as known.
+// seen is the fleet's view, nil where it has none. What this pass is about to tell
+// it counts as known.
 func (s *pass) seen(p *v1alpha1.Proxy) *fleet.Proxy {
 	seen := s.fleet.Get(s.key(p))
-	if seen == nil || s.credentials == nil {
-		return seen
+	if seen == nil {
+		return nil
 	}
 	knowing := *seen
-	knowing.Credentials = &fleet.Credentials{}
+	if s.reveals.credentials != nil {
+		knowing.Credentials = s.reveals.credentials
+	}
+	if s.reveals.authorities != nil {
+		knowing.Authorities = s.reveals.authorities
+	}
 	return &knowing
 }
 

@@ -189,7 +189,7 @@ var lives = []scenario{
 
 func TestPass(t *testing.T) {
 	api := newAPI(t)
-	for _, group := range [][]scenario{lives, latches, contents, endings} {
+	for _, group := range [][]scenario{lives, latches, contents, reached, endings} {
 		for _, tc := range group {
 			t.Run(tc.name, func(t *testing.T) { tc.run(newBench(t, api, managedSpec)) })
 		}

@@ -24,6 +24,7 @@ type act int
 const (
 	actNone    act = iota
 	actCreate      // ask the provider for an instance
+	actRepair      // put right what it needs beside itself
 	actDelete      // take the instance out of service, then delete it
 	actForce       // delete it without waiting for its node
 	actAbandon     // give the instance up, then drop the finalizer
@@ -96,6 +97,7 @@ const (
 	toldLabelsLost = "LabelsLost"
 	toldWaits      = "InstanceWaits"
 	toldOverdue    = "InstanceOverdue"
+	toldRepair     = "InstanceRepaired"
 )
 
 // notRunning is said from the creation on: that a provider has begun is no news.
@@ -124,6 +126,11 @@ func plan(s situation) step {
 		return step{act: actDelete, reason: reasonReplacing, message: "the spec, or what it refers to, has changed: the old instance is going", wait: pollSoon}
 	case inst.State == provider.StateStopped:
 		return step{act: actDelete, reason: reasonReplacing, message: withDetail("the instance has stopped and is being replaced", inst.Message), wait: pollSoon}
+	case s.fit == fits && inst.Lacks != "":
+		next := planKept(s)
+		next.act, next.wait, next.told = actRepair, pollSoon, toldRepair
+		next.message = withDetail(next.message, inst.Lacks)
+		return next
 	default:
 		return planKept(s)
 	}

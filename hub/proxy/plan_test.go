@@ -18,7 +18,7 @@ var (
 )
 
 func instance(state provider.State, edits ...func(*provider.Instance)) *provider.Instance {
-	i := &provider.Instance{ID: "id", ProviderID: "crawl/proxy-uid/id", Owner: me, State: state, IP: "10.0.0.1"}
+	i := &provider.Instance{ID: "id", ProviderID: "crawl/proxy-uid/id", Owner: me, State: state, Host: "10.0.0.1"}
 	for _, edit := range edits {
 		edit(i)
 	}
@@ -31,6 +31,10 @@ func foreign(edit func(*provider.Owner)) func(*provider.Instance) {
 
 func says(text string) func(*provider.Instance) {
 	return func(i *provider.Instance) { i.Message = text }
+}
+
+func lacks(text string) func(*provider.Instance) {
+	return func(i *provider.Instance) { i.Lacks = text }
 }
 
 func goneBy(t time.Time) func(*provider.Instance) {
@@ -69,6 +73,14 @@ func TestPlan(t *testing.T) {
 			step{actNone, true, "Created", "the instance runs", pollDrift, ""}},
 		{"restarting after it ran: stays provisioned", situation{seenRunning: true, inst: instance(provider.StateProvisioning, says("CrashLoopBackOff"))},
 			step{actNone, true, "Created", "the instance is restarting: CrashLoopBackOff", pollSoon, toldRestarting}},
+		{"it lacks something beside itself: make that", situation{inst: instance(provider.StateRunning, lacks("its Service"))},
+			step{actRepair, true, "Created", "the instance runs: its Service", pollSoon, toldRepair}},
+		{"it lacks something, and has no address for want of it", situation{inst: instance(provider.StateProvisioning, lacks("its Service"))},
+			step{actRepair, false, "Provisioning", notRunning + ": its Service", pollSoon, toldRepair}},
+		{"it lacks something, and is to be replaced: replace", situation{fit: differs, inst: instance(provider.StateRunning, lacks("its Service"))},
+			step{actDelete, false, "Replacing", "the spec, or what it refers to, has changed", pollSoon, ""}},
+		{"it lacks something, and what it should be is not known: leave it", situation{fit: unknowing, blocked: noSecret, inst: instance(provider.StateRunning, lacks("its Service"))},
+			step{actNone, true, "Created", "the instance runs on, and cannot be replaced", pollDrift, "CloudInitError"}},
 		{"stopped: replace", situation{seenRunning: true, inst: instance(provider.StateStopped, says("Evicted"))},
 			step{actDelete, false, "Replacing", "the instance has stopped and is being replaced: Evicted", pollSoon, ""}},
 		{"cloud-init is gone, the instance runs: it serves on, and that is told", situation{fit: unknowing, blocked: noSecret, inst: instance(provider.StateRunning)},

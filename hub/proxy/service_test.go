@@ -32,12 +32,12 @@ func readyToReplace(t *testing.T) (*pass, *v1alpha1.Proxy, wanted, *provided) {
 	}
 	p.Annotations = map[string]string{v1alpha1.AnnotationSpecHash: want.hash, v1alpha1.AnnotationHub: "hub"}
 	inst := &provider.Instance{ID: "1", ProviderID: "id-1", Owner: provider.Owner{ProxyUID: "uid-a", Hub: "hub", ClusterUID: "cluster"},
-		SpecHash: "v2-00000000000000000000000000000000", State: provider.StateRunning, IP: "10.0.0.1"}
+		SpecHash: "v2-00000000000000000000000000000000", State: provider.StateRunning, Host: "10.0.0.1"}
 	setInstance(p, inst, true)
 	setProvisioned(p, true, v1alpha1.ReasonCreated, "the instance runs")
 	setCondition(p, v1alpha1.ConditionHealthy, "True", v1alpha1.ReasonProbeSucceeded, "")
 	prov := &provided{inst: inst, fail: map[string]error{}}
-	f, b := fleet.New(), newBudget(Limit{})
+	f, b := routableFleet(), newBudget(Limit{})
 	s := &pass{spoke: spoke{name: "eu", clusterUID: "cluster", provider: prov}, hubID: "hub", fleet: f, budget: b, pauses: newPauses(), fresh: newFresh(), now: func() time.Time { return noon }}
 	s.base = p.Status.DeepCopy()
 	return s, p, want, prov

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -53,20 +54,52 @@ func provisioned(p *v1alpha1.Proxy) bool {
 // port.
 func setInstance(p *v1alpha1.Proxy, inst *provider.Instance, known bool) {
 	if inst == nil {
-		p.Status.ProviderID, p.Status.IP, p.Status.Endpoint = "", "", ""
+		p.Status.ProviderID, p.Status.IP, p.Status.Endpoint, p.Status.Access = "", "", "", nil
 		return
 	}
 	if p.Status.ProviderID != inst.ProviderID {
-		p.Status.IP, p.Status.Endpoint = "", ""
+		p.Status.IP, p.Status.Endpoint, p.Status.Access = "", "", nil
 	}
 	p.Status.ProviderID = inst.ProviderID
+	switch {
+	case known:
+		p.Status.Access = p.Spec.AccessTo()
+		// Whose address it is can only be said by who has found it.
+		p.Status.Access.Expose = v1alpha1.ExposePodIP
+		if inst.Access != nil {
+			p.Status.Access.Expose = inst.Access.Expose
+		}
+	case inst.Access != nil:
+		p.Status.Access = inst.Access
+	}
 	// A restarting instance may show no address for a moment; it keeps the one
 	// it had until it shows another.
-	if inst.IP != "" {
-		p.Status.IP = inst.IP
+	if inst.Host == "" {
+		return
 	}
-	if inst.IP != "" && known {
-		p.Status.Endpoint = net.JoinHostPort(inst.IP, strconv.Itoa(int(p.Spec.ListenPort())))
+	p.Status.IP = inst.Host
+	if _, port, err := net.SplitHostPort(p.Status.Endpoint); known || err == nil {
+		if known {
+			port = strconv.Itoa(int(p.Spec.ListenPort()))
+		}
+		p.Status.Endpoint = net.JoinHostPort(inst.Host, port)
+	}
+}
+
+// setBarred stages why nobody dials the Proxy.
+func setBarred(p *v1alpha1.Proxy, seen *fleet.Proxy) {
+	switch bar := seen.Barred; bar.Kind {
+	case fleet.NotRoutable:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonNotRoutable, fmt.Sprintf(
+			"it is not probed: whether pods of spoke %[1]s can be dialled from the hub is not known. Have the hub's admin annotate the spoke's Secret with %[2]s=%[3]s if they can, or set spec.kubernetes.expose to HostPort or LoadBalancer",
+			seen.Cluster, v1alpha1.AnnotationPodNetwork, v1alpha1.PodNetworkRoutable))
+	case fleet.EndpointConflict:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonEndpointConflict, fmt.Sprintf(
+			"it is not probed: Proxy %s has the same endpoint, %s, and nobody knows which of the two a client reaches. Where their pod networks overlap, expose one of them by HostPort or LoadBalancer",
+			bar.Rival, p.Status.Endpoint))
+	case fleet.EndpointForbidden:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionFalse, v1alpha1.ReasonEndpointForbidden,
+			bar.Detail+", which is not dialled: give the proxy an address that others can reach, or run the hub with --allow-local-endpoints")
 	}
 }
 
@@ -74,15 +107,18 @@ func setInstance(p *v1alpha1.Proxy, inst *provider.Instance, known bool) {
 // from the engine's verdict. seen is the fleet's view, nil when it has none.
 func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 	var v fleet.Verdict
-	if seen != nil && seen.UID == string(p.UID) && seen.Subject() == (fleet.Subject{Instance: instance, Endpoint: p.Status.Endpoint}) {
+	same := seen != nil && seen.UID == string(p.UID) && seen.Subject() == fleet.Subject{Instance: instance, Endpoint: p.Status.Endpoint}
+	if same {
 		v = seen.Verdict
 	}
 	p.Status.LatencyMillis = 0
 	switch {
 	case !provisioned(p):
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonNotProvisioned, "nothing to probe yet")
-	case seen != nil && seen.NeedsCredentials && seen.Credentials == nil:
-		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "the credentials are not known: condition Provisioned says why")
+	case same && seen.Barred.Kind != fleet.NotBarred:
+		setBarred(p, seen)
+	case seen != nil && seen.Lacks():
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "what clients need is not known: condition Provisioned says why")
 	case v.Health == fleet.Healthy:
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v.Reason, v.Message)
 		p.Status.LatencyMillis = v.LatencyMillis()

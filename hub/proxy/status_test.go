@@ -70,7 +70,7 @@ func TestStagingTwiceChangesNothing(t *testing.T) {
 	p := proxyObject()
 	v := fleet.Verdict{Health: fleet.Healthy, Reason: "ProbeSucceeded", Latency: 41 * time.Millisecond, Time: time.Now()}
 	stage := func() {
-		setInstance(p, &provider.Instance{ProviderID: "i", IP: "fd00::1"}, true)
+		setInstance(p, &provider.Instance{ProviderID: "i", Host: "fd00::1"}, true)
 		setProvisioned(p, true, "Created", "the instance runs")
 		seen := seenAs("i", v)
 		seen.Host, seen.Port = "fd00::1", 3128
@@ -89,7 +89,7 @@ func TestStagingTwiceChangesNothing(t *testing.T) {
 
 func TestAnOutgoingInstanceIsNotShownAtThePortOfTheNewSpec(t *testing.T) {
 	p := proxyObject()
-	inst := &provider.Instance{ProviderID: "one", IP: "10.0.0.1"}
+	inst := &provider.Instance{ProviderID: "one", Host: "10.0.0.1"}
 	setInstance(p, inst, true)
 	p.Spec.Port = 8888
 	setInstance(p, inst, false)
@@ -98,9 +98,29 @@ func TestAnOutgoingInstanceIsNotShownAtThePortOfTheNewSpec(t *testing.T) {
 	}
 }
 
+// An address that is a pod's own must not pass for another because the spec asks
+// for another: it would be dialled where nobody has said that it may be.
+func TestWhoseAddressItIsIsSaidByWhoHasFoundIt(t *testing.T) {
+	p := proxyObject()
+	p.Spec.Kubernetes = &v1alpha1.KubernetesSpec{Expose: v1alpha1.ExposeHostPort}
+	for _, tc := range []struct {
+		found *v1alpha1.Access
+		want  v1alpha1.Expose
+	}{
+		{&v1alpha1.Access{Expose: v1alpha1.ExposeHostPort}, v1alpha1.ExposeHostPort},
+		{&v1alpha1.Access{Expose: v1alpha1.ExposePodIP}, v1alpha1.ExposePodIP},
+		{nil, v1alpha1.ExposePodIP}, // somebody has taken the annotation off the pod
+	} {
+		setInstance(p, &provider.Instance{ProviderID: "i", Host: "10.0.0.1", Access: tc.found}, true)
+		if got := p.Status.Access.Expose; got != tc.want {
+			t.Errorf("found %+v: %s, want %s", tc.found, got, tc.want)
+		}
+	}
+}
+
 func TestAnInstanceAtANewAddressHasNoVerdictYet(t *testing.T) {
 	p := proxyObject()
-	setInstance(p, &provider.Instance{ProviderID: "i", IP: "10.0.0.2"}, true)
+	setInstance(p, &provider.Instance{ProviderID: "i", Host: "10.0.0.2"}, true)
 	setProvisioned(p, true, "Created", "the instance runs")
 	old := seenAs("i", fleet.Verdict{Health: fleet.Healthy, Reason: "ProbeSucceeded"})
 	old.Host, old.Port = "10.0.0.1", 3128
@@ -112,7 +132,7 @@ func TestAnInstanceAtANewAddressHasNoVerdictYet(t *testing.T) {
 
 func TestARestartingInstanceKeepsItsAddressAndAnotherOneDoesNotInheritIt(t *testing.T) {
 	p := proxyObject()
-	setInstance(p, &provider.Instance{ProviderID: "one", IP: "10.0.0.1"}, true)
+	setInstance(p, &provider.Instance{ProviderID: "one", Host: "10.0.0.1"}, true)
 	setInstance(p, &provider.Instance{ProviderID: "one"}, true)
 	if p.Status.IP != "10.0.0.1" {
 		t.Errorf("the address was lost: %q", p.Status.IP)
@@ -130,7 +150,7 @@ func TestARestartingInstanceKeepsItsAddressAndAnotherOneDoesNotInheritIt(t *test
 func TestAnExternalProxyWithoutAnEndpointIsToldSo(t *testing.T) {
 	p := proxyObject()
 	p.Spec.Mode = v1alpha1.ModeExternal // a CRD that is not ours may let it pass
-	if _, err := (&pass{fleet: fleet.New()}).external(p, wanted{}, nil); err != nil {
+	if _, err := (&pass{fleet: fleet.New(fleet.Options{AllowLocal: true})}).external(p, wanted{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)

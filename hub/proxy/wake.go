@@ -35,8 +35,8 @@ func request(k fleet.Key) mcreconcile.Request {
 }
 
 // fleetSource wakes a Proxy whose verdict changed (by the engine, not by being
-// withdrawn), whose credentials the fleet
-// wants to know, or which may be replaced now. It adds to the queue itself:
+// withdrawn), which may be dialled now or may not any more, of which the fleet wants
+// to know more, or which may be replaced now. It adds to the queue itself:
 // there is no channel that could be full and lose one.
 func fleetSource(f *fleet.Fleet, b *budget, refs *references) source.TypedSource[mcreconcile.Request] {
 	return source.TypedFunc[mcreconcile.Request](func(_ context.Context, q queue) error {
@@ -44,7 +44,7 @@ func fleetSource(f *fleet.Fleet, b *budget, refs *references) source.TypedSource
 		f.Follow(func(c fleet.Change) {
 			refs.observe(c)
 			b.observe(c)
-			if c.New != nil && (c.Old != nil && c.Old.Verdict != c.New.Verdict && c.Old.Withdrawn == c.New.Withdrawn || asksForCredentials(c)) {
+			if c.New != nil && (judgedAnew(c) || barredAnew(c) || asks(c)) {
 				q.Add(request(c.New.Key))
 			}
 		})
@@ -52,10 +52,21 @@ func fleetSource(f *fleet.Fleet, b *budget, refs *references) source.TypedSource
 	})
 }
 
-// asksForCredentials says that an instance came up whose credentials are not known.
-func asksForCredentials(c fleet.Change) bool {
-	return c.New.NeedsCredentials && c.New.Credentials == nil && c.New.Instance != "" &&
-		(c.Old == nil || c.Old.Instance != c.New.Instance || !c.Old.NeedsCredentials)
+func judgedAnew(c fleet.Change) bool {
+	return c.Old != nil && c.Old.Verdict != c.New.Verdict && c.Old.Withdrawn == c.New.Withdrawn
+}
+
+func barredAnew(c fleet.Change) bool {
+	var before fleet.Bar
+	if c.Old != nil {
+		before = c.Old.Barred
+	}
+	return c.New.Barred != before
+}
+
+// asks says that an instance came up whose credentials or authorities are not known.
+func asks(c fleet.Change) bool {
+	return c.New.Lacks() && c.New.Instance != "" && (c.Old == nil || c.Old.Instance != c.New.Instance || !c.Old.Lacks())
 }
 
 type handlers = mchandler.TypedEventHandlerFunc[client.Object, mcreconcile.Request]
@@ -146,7 +157,7 @@ func (r *references) observe(c fleet.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.Old != nil {
-		for _, secret := range c.Old.Secrets {
+		for _, secret := range c.Old.References {
 			s := shared{c.Old.Cluster, c.Old.Namespace, secret}
 			if delete(r.byName[s], c.Old.Key); len(r.byName[s]) == 0 {
 				delete(r.byName, s)
@@ -154,7 +165,7 @@ func (r *references) observe(c fleet.Change) {
 		}
 	}
 	if c.New != nil {
-		for _, secret := range c.New.Secrets {
+		for _, secret := range c.New.References {
 			s := shared{c.New.Cluster, c.New.Namespace, secret}
 			if r.byName[s] == nil {
 				r.byName[s] = map[fleet.Key]bool{}

@@ -162,6 +162,9 @@ func secretRegistration(secret *corev1.Secret) registration {
 		secret: string(secret.UID), created: secret.CreationTimestamp.Time, kubeconfig: secret.Data[v1alpha1.KubeconfigKey],
 		accept: secret.Annotations[v1alpha1.AnnotationAcceptIdentity],
 	}
+	if said, is := secret.Annotations[v1alpha1.AnnotationPodNetwork]; is {
+		reg.podNetwork = &said
+	}
 	if namespaces, limited := secret.Annotations[v1alpha1.AnnotationNamespaces]; limited {
 		reg.namespaces = &namespaces
 	}

@@ -55,6 +55,15 @@ func (g *gate) clear(f func()) {
 	f()
 }
 
+// unlessShut runs f, unless the gate is shut.
+func (g *gate) unlessShut(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		f()
+	}
+}
+
 // shut runs f, and nothing passes from then on.
 func (g *gate) shut(f func()) {
 	g.mu.Lock()

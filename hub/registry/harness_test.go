@@ -98,7 +98,7 @@ func options(t *testing.T) Options {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	return Options{Fleet: fleet.New(), HubID: "this-hub", Recorder: forgetful{}, Scheme: scheme, Log: logr.Discard()}
+	return Options{Fleet: fleet.New(fleet.Options{AllowLocal: true}), HubID: "this-hub", Recorder: forgetful{}, Scheme: scheme, Log: logr.Discard()}
 }
 
 // started is a registry that runs until the test ends, and its engagements.

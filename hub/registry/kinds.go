@@ -128,6 +128,7 @@ func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	for _, of := range []schema.GroupVersionKind{
 		v1alpha1.GroupVersion.WithKind("Proxy"), corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Secret"),
+		corev1.SchemeGroupVersion.WithKind("Service"),
 	} {
 		m.Add(of, meta.RESTScopeNamespace)
 		m.Add(of.GroupVersion().WithKind(of.Kind+"List"), meta.RESTScopeNamespace) // a cache of some namespaces asks for it

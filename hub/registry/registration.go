@@ -28,6 +28,9 @@ type registration struct {
 	local *rest.Config
 	// namespaces is the annotation that limits the spoke; nil: none.
 	namespaces *string
+	// podNetwork is the annotation that says whether addresses of its pods may be
+	// dialled; nil: none.
+	podNetwork *string
 	// accept is the annotation with the identity that may take the place of the
 	// one that is pinned.
 	accept string
@@ -46,7 +49,17 @@ func (r registration) key() string {
 	if r.namespaces != nil {
 		namespaces = "=" + *r.namespaces
 	}
-	return hashOf(r.kubeconfig) + namespaces
+	key := hashOf(r.kubeconfig) + namespaces
+	if r.podNetwork != nil && !r.routable() {
+		key += "!" // to be refused
+	}
+	return key
+}
+
+// routable says that addresses of the spoke's pods are the hub's to dial. Those of
+// its own cluster are.
+func (r registration) routable() bool {
+	return r.local != nil || r.podNetwork != nil && *r.podNetwork == v1alpha1.PodNetworkRoutable
 }
 
 func hashOf(kubeconfig []byte) string {
@@ -70,6 +83,10 @@ func vet(name string, r registration, allowed kubeconfig.Options) (*credential, 
 	}
 	namespaces, wrong := splitNamespaces(r.namespaces)
 	refusal.Reasons = append(refusal.Reasons, wrong...)
+	if r.podNetwork != nil && !r.routable() {
+		refusal.Reasons = append(refusal.Reasons, fmt.Sprintf("annotation %s is %.70q: write %s, or remove it if the hub cannot dial addresses of pods",
+			v1alpha1.AnnotationPodNetwork, *r.podNetwork, v1alpha1.PodNetworkRoutable))
+	}
 	if len(refusal.Reasons) > 0 {
 		return nil, refusal
 	}
@@ -105,7 +122,7 @@ func splitNamespaces(annotation *string) (namespaces, wrong []string) {
 func (s *spoke) offer(r registration) {
 	key := r.key()
 	s.mu.Lock()
-	known := s.state.offer == key && s.accept == r.accept && s.state.Shadowed == r.shadowed
+	known := s.state.offer == key && s.accept == r.accept && s.state.Shadowed == r.shadowed && s.routable == r.routable()
 	s.mu.Unlock()
 	if known {
 		return
@@ -113,7 +130,10 @@ func (s *spoke) offer(r registration) {
 	cred, err := vet(s.name, r, s.registry.Allowed)
 	s.update(func(st *State) {
 		same := st.offer == key
-		s.accept, st.Shadowed = r.accept, r.shadowed
+		s.accept, st.Shadowed, s.routable = r.accept, r.shadowed, r.routable()
+		// What is said beside another kubeconfig is not about the cluster that serves.
+		about := s.serves == nil || s.serves.hash == hashOf(r.kubeconfig) || r.local != nil
+		s.dialled = s.routable && (about || s.dialled)
 		switch {
 		case same: // a word of the admin about it
 		case err != nil:
@@ -129,5 +149,16 @@ func (s *spoke) offer(r registration) {
 			st.offered(key, cred.hash, cred.server())
 		}
 	})
+	s.route()
 	poke(s.changed)
+}
+
+// route tells the fleet whether addresses of the spoke's pods may be dialled.
+func (s *spoke) route() {
+	s.gate.unlessShut(func() {
+		s.mu.Lock()
+		dialled := s.dialled
+		s.mu.Unlock()
+		s.registry.Fleet.SetRoutable(s.name, dialled)
+	})
 }

@@ -165,7 +165,7 @@ func TestAKubeconfigThatIsNoLongerInTheSecretIsNotTaken(t *testing.T) {
 }
 
 func TestAGoodKubeconfigIsNeverTakenForARefusedOne(t *testing.T) {
-	r := New(Options{Fleet: fleet.New(), Recorder: forgetful{}, Log: logr.Discard()})
+	r := New(Options{Fleet: fleet.New(fleet.Options{AllowLocal: true}), Recorder: forgetful{}, Log: logr.Discard()})
 	raw := kubeconfigTo(t, "https://127.0.0.1:1", nil)
 	for range 200 {
 		s := newSpoke("x", registration{}, r)
@@ -245,7 +245,7 @@ func TestAFailedEngagementIsTriedAgain(t *testing.T) {
 }
 
 func TestOnlyTheConnectionThatIsPresentFeedsTheFleet(t *testing.T) {
-	f := fleet.New()
+	f := fleet.New(fleet.Options{AllowLocal: true})
 	old, present := &connection{}, &connection{}
 	g := gate{current: present}
 	hear := func(from *connection, name string) {

@@ -65,6 +65,9 @@ type spoke struct {
 	want    *credential // what was offered last; nil: it is refused at sight
 	serves  *credential // what serves; nil: nothing
 	permit  *permit     // of the connections to the present cluster
+	// routable says that addresses of pods may be dialled in the cluster that was
+	// offered last, dialled that they are in the one that serves.
+	routable, dialled bool
 
 	claim claim
 	waits string // the cluster that this spoke may not have, for now
@@ -354,7 +357,10 @@ func (s *spoke) remove() {
 	s.permit.revoked.Store(true)
 	s.mu.Unlock()
 	close(s.stop)
-	s.gate.shut(func() { s.registry.Fleet.Retain(s.name, nil) })
+	s.gate.shut(func() {
+		s.registry.Fleet.Retain(s.name, nil)
+		s.registry.Fleet.SetRoutable(s.name, false)
+	})
 	s.registry.forget(s.name)
 	s.log.Info("Spoke deregistered")
 }

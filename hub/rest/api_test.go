@@ -70,7 +70,7 @@ func (l *lines) String() string {
 
 func newAPI(t *testing.T, change func(*rest.Options), proxies ...fleet.Proxy) *api {
 	t.Helper()
-	a := &api{t: t, fleet: fleet.New(), leases: lease.New(lease.Options{}), metrics: &outcomes{}, log: &lines{}, done: make(chan error, 1)}
+	a := &api{t: t, fleet: fleet.New(fleet.Options{AllowLocal: true}), leases: lease.New(lease.Options{}), metrics: &outcomes{}, log: &lines{}, done: make(chan error, 1)}
 	for _, p := range proxies {
 		a.fleet.Upsert(p)
 	}

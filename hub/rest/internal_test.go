@@ -24,7 +24,7 @@ func TestRetryAfterIsNeverEarlyByRounding(t *testing.T) {
 }
 
 func TestAHalfSentAnswerIsCutOffRatherThanFinished(t *testing.T) {
-	s := New(Options{Fleet: fleet.New(), Leases: lease.New(lease.Options{})})
+	s := New(Options{Fleet: fleet.New(fleet.Options{AllowLocal: true}), Leases: lease.New(lease.Options{})})
 	handler := s.recovered(s.logged(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"proxies":[`))
 		panic("boom")

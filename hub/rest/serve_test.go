@@ -169,7 +169,7 @@ func TestServeSaysWhyItCannot(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	server := rest.New(rest.Options{Fleet: fleet.New(), Leases: lease.New(lease.Options{})})
+	server := rest.New(rest.Options{Fleet: fleet.New(fleet.Options{AllowLocal: true}), Leases: lease.New(lease.Options{})})
 	if err := server.Serve(t.Context(), l); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Serve on a closed listener: %v", err)
 	}
@@ -221,7 +221,7 @@ func TestClientsThatStallAreCutOff(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				l, done := newPipes(), make(chan error, 1)
-				server := rest.New(rest.Options{Token: token, Fleet: fleet.New(), Leases: lease.New(lease.Options{})})
+				server := rest.New(rest.Options{Token: token, Fleet: fleet.New(fleet.Options{AllowLocal: true}), Leases: lease.New(lease.Options{})})
 				go func() { done <- server.Serve(ctx, l) }()
 				c := l.dial()
 				if _, err := io.WriteString(c, tc.sends); err != nil {
@@ -253,7 +253,7 @@ func TestShutdownDoesNotWaitForEver(t *testing.T) {
 		l, done := newPipes(), make(chan error, 1)
 		hang := make(chan struct{})
 		server := rest.New(rest.Options{
-			Fleet: fleet.New(), Leases: lease.New(lease.Options{}),
+			Fleet: fleet.New(fleet.Options{AllowLocal: true}), Leases: lease.New(lease.Options{}),
 			Ready: func() bool { <-hang; return true },
 		})
 		go func() { done <- server.Serve(ctx, l) }()

@@ -50,7 +50,11 @@ func viewProxy(p *fleet.Proxy, active int) proxyView {
 // proxyURL is what a client configures as its proxy. With the credentials in
 // it, it goes into a lease and nowhere else.
 func proxyURL(p *fleet.Proxy) string {
-	u := url.URL{Scheme: p.Protocol, Host: net.JoinHostPort(p.Host, strconv.Itoa(p.Port))}
+	scheme := p.Protocol
+	if scheme == "socks5" {
+		scheme = "socks5h" // names are resolved by the proxy: that is what many clients call it
+	}
+	u := url.URL{Scheme: scheme, Host: net.JoinHostPort(p.Host, strconv.Itoa(p.Port))}
 	proof := p.Proof()
 	if proof == nil {
 		return u.String()
@@ -75,6 +79,13 @@ type leaseView struct {
 	ExpiresAt  string    `json:"expiresAt"`
 	TTLSeconds int64     `json:"ttlSeconds"`
 	Proxy      proxyView `json:"proxy"`
+	TLS        *tlsView  `json:"tls,omitempty"` // https alone
+}
+
+// tlsView is what a client verifies an https proxy by.
+type tlsView struct {
+	ServerName string `json:"serverName"`
+	CA         string `json:"ca,omitempty"` // PEM; absent: the authorities that the client's system trusts
 }
 
 func viewLease(l lease.Lease) leaseView {
@@ -86,6 +97,12 @@ func viewLease(l lease.Lease) leaseView {
 		Proxy:      viewProxy(l.Proxy, l.Active),
 	}
 	v.Proxy.URL = proxyURL(l.Proxy)
+	if approach := l.Proxy.Approach(); approach.Protocol == "https" {
+		v.TLS = &tlsView{ServerName: approach.ServerName}
+		if approach.Authorities != nil {
+			v.TLS.CA = approach.Authorities.PEM
+		}
+	}
 	return v
 }
 

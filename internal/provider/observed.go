@@ -36,6 +36,12 @@ func (o observed) Files(ctx context.Context, ref Ref, specHash string) (map[stri
 	return files, err
 }
 
+func (o observed) Repair(ctx context.Context, req CreateRequest) error {
+	err := o.within.Repair(ctx, req)
+	o.report("repair", err)
+	return err
+}
+
 func (o observed) Delete(ctx context.Context, ref Ref, id string, forced bool) error {
 	err := o.within.Delete(ctx, ref, id, forced)
 	o.report("delete", err)

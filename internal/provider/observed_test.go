@@ -38,6 +38,10 @@ func (s *scripted) Files(ctx context.Context, ref Ref, specHash string) (map[str
 	return s.files, s.called(ctx, "Files", ref, specHash)
 }
 
+func (s *scripted) Repair(ctx context.Context, req CreateRequest) error {
+	return s.called(ctx, "Repair", req)
+}
+
 func (s *scripted) Delete(ctx context.Context, ref Ref, id string, forced bool) error {
 	return s.called(ctx, "Delete", ref, id, forced)
 }
@@ -82,6 +86,7 @@ func calls() map[string]struct {
 		"create": {[]any{"Create", req}, func(ctx context.Context, p Provider) (any, error) { return p.Create(ctx, req) }},
 		"get":    {[]any{"Get", ref}, func(ctx context.Context, p Provider) (any, error) { return p.Get(ctx, ref) }},
 		"files":  {[]any{"Files", ref, "v2-abc"}, func(ctx context.Context, p Provider) (any, error) { return p.Files(ctx, ref, "v2-abc") }},
+		"repair": {[]any{"Repair", req}, func(ctx context.Context, p Provider) (any, error) { return none(p.Repair(ctx, req)) }},
 		"delete": {[]any{"Delete", ref, "id-1", true}, func(ctx context.Context, p Provider) (any, error) { return none(p.Delete(ctx, ref, "id-1", true)) }},
 		"clear":  {[]any{"Clear", ref, owner}, func(ctx context.Context, p Provider) (any, error) { return none(p.Clear(ctx, ref, owner)) }},
 		"abandon": {[]any{"Abandon", ref, owner, "id-1"}, func(ctx context.Context, p Provider) (any, error) {
@@ -99,7 +104,7 @@ func TestEveryCallIsPassedOnAsItIsAndRecordedOnce(t *testing.T) {
 		for _, cause := range []error{nil, ErrNotFound, ErrExists, ErrQuotaExceeded, ErrPermanent, ErrTransient, ErrLasting, context.Canceled} {
 			t.Run(fmt.Sprintf("%s %v", op, cause), func(t *testing.T) {
 				within := &scripted{
-					inst: Instance{ID: "id-1", IP: "10.0.0.1"}, files: map[string][]byte{FilePassword: []byte("p")},
+					inst: Instance{ID: "id-1", Host: "10.0.0.1"}, files: map[string][]byte{FilePassword: []byte("p")},
 					listing: Listing{Instances: []Instance{{ID: "id-2"}}, Unanswered: []string{"other"}},
 				}
 				if cause != nil {

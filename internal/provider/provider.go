@@ -30,6 +30,9 @@ type Provider interface {
 	// Files returns the files that the instance with this hash was given; none
 	// is no error. They are secret.
 	Files(ctx context.Context, ref Ref, specHash string) (map[string][]byte, error)
+	// Repair puts right what an instance needs beside itself, see Instance.Lacks. It
+	// touches no instance.
+	Repair(ctx context.Context, req CreateRequest) error
 	// Delete starts the deletion of the instance with this name and immutable
 	// id. A namesake with another id is left alone. Gone already is success.
 	// Forced, it does not wait for whatever should confirm that the instance has
@@ -65,6 +68,9 @@ const (
 	FileUserData = "user-data"
 	FileUsername = "username"
 	FilePassword = "password"
+	// The certificate and the key that clients verify an instance by, as PEM.
+	FileCertificate = "tls.crt"
+	FileKey         = "tls.key"
 )
 
 // MaxFiles is the largest size of all files of an instance together, in bytes.
@@ -105,8 +111,15 @@ type Instance struct {
 	Owner      Owner
 	SpecHash   string
 	State      State
-	// IP is empty while there is no address.
-	IP        string
+	// Host is what clients dial, an IP address or a DNS name; empty while there is
+	// no address.
+	Host string
+	// Access is how clients reach it, as it was made, and whose address Host is; nil
+	// where that does not show, and then Host is one of the pod network.
+	Access *v1alpha1.Access
+	// Lacks says what the instance needs beside itself and does not have, in words
+	// for a person; empty for nothing. Repair makes it.
+	Lacks     string
 	CreatedAt time.Time
 	// GoneBy is when an instance in StateDeleting should be gone; zero where the
 	// provider says nothing about it.

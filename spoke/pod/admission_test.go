@@ -27,11 +27,11 @@ func (b *bench) here() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": b.namespace}}
 }
 
-// podsMade is the creation of pods.
-func podsMade() admissionregistrationv1.RuleWithOperations {
+// made is the creation of pods, or services.
+func made(resource string) admissionregistrationv1.RuleWithOperations {
 	return admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}},
 	}
 }
 
@@ -46,13 +46,13 @@ func (b *bench) makeForTest(o client.Object) {
 	})
 }
 
-// policy denies every pod of the namespace.
-func (b *bench) policy(reason *metav1.StatusReason) {
+// policy denies every pod, or service, of the namespace.
+func (b *bench) policy(resource string, reason *metav1.StatusReason) {
 	b.t.Helper()
 	b.makeForTest(&admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: b.namespace},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: podsMade()}}},
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: made(resource)}}},
 			Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: misleading, Reason: reason}},
 		},
 	})
@@ -72,21 +72,21 @@ func TestAPolicyThatDeniesThePodDeniesItForGood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.policy(reason)
+			b.policy("pods", reason)
 			isOf(t, b.refused(b.request()), "permanent", "ValidatingAdmissionPolicy '"+b.namespace+"'", misleading)
 		})
 	}
 }
 
-// webhook has the API server ask url about every pod of the namespace.
-func (b *bench) webhook(url string, authority []byte) {
+// webhook has the API server ask url about every pod, or service, of the namespace.
+func (b *bench) webhook(resource, url string, authority []byte) {
 	b.t.Helper()
 	b.makeForTest(&admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: b.namespace},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name:         "pods.example.com",
+			Name:         resource + ".example.com",
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: authority},
-			Rules:        []admissionregistrationv1.RuleWithOperations{podsMade()}, NamespaceSelector: b.here(),
+			Rules:        []admissionregistrationv1.RuleWithOperations{made(resource)}, NamespaceSelector: b.here(),
 			FailurePolicy: ptr.To(admissionregistrationv1.Fail), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
 			TimeoutSeconds: ptr.To[int32](1), AdmissionReviewVersions: []string{"v1"},
 		}},
@@ -118,10 +118,43 @@ func TestAWebhookThatDeniesThePodDeniesItForGood(t *testing.T) {
 			b := newBench(t)
 			hook := httptest.NewTLSServer(denying(result))
 			defer hook.Close()
-			b.webhook(hook.URL, authorityOf(hook))
+			b.webhook("pods", hook.URL, authorityOf(hook))
 			isOf(t, b.refused(b.request()), "permanent", `admission webhook "pods.example.com" denied the request`, misleading)
 		})
 	}
+}
+
+// Nothing in a Service is secret: what is said about it is told in full.
+func TestWhatDeniesAServiceIsQuoted(t *testing.T) {
+	const words = "load balancers cost money"
+	t.Run("policy", func(t *testing.T) {
+		b := newBench(t)
+		b.policy("services", ptr.To(metav1.StatusReasonForbidden))
+		isOf(t, b.refused(b.request(byBalancer)), "permanent", "create service", "ValidatingAdmissionPolicy '"+b.namespace+"'", misleading)
+		b.mustCreate(b.request(byPodIP))
+	})
+	for name, result := range map[string]*metav1.Status{
+		"403": {Code: http.StatusForbidden, Message: words}, "422": {Code: http.StatusUnprocessableEntity, Message: words},
+	} {
+		t.Run("webhook, "+name, func(t *testing.T) { isOf(t, deniedService(t, result), "permanent", "create service", words) })
+	}
+	// Reasons that speak of an instance in the mouth of others are about none.
+	for _, reason := range []metav1.StatusReason{metav1.StatusReasonAlreadyExists, metav1.StatusReasonNotFound} {
+		t.Run("webhook, "+string(reason), func(t *testing.T) {
+			result := &metav1.Status{Code: http.StatusConflict, Reason: reason, Message: words}
+			isOf(t, deniedService(t, result), "transient", "create service", words)
+		})
+	}
+}
+
+// deniedService is the refusal of a Service that a webhook answers so about.
+func deniedService(t *testing.T, result *metav1.Status) error {
+	t.Helper()
+	b := newBench(t)
+	hook := httptest.NewTLSServer(denying(result))
+	defer hook.Close()
+	b.webhook("services", hook.URL, authorityOf(hook))
+	return b.refused(b.request(byBalancer))
 }
 
 func TestAWebhookThatIsNotThereIsAskedAgain(t *testing.T) {
@@ -135,7 +168,7 @@ func TestAWebhookThatIsNotThereIsAskedAgain(t *testing.T) {
 			b := newBench(t)
 			hook := httptest.NewTLSServer(handler)
 			defer hook.Close()
-			b.webhook(hook.URL, authorityOf(hook))
+			b.webhook("pods", hook.URL, authorityOf(hook))
 			isOf(t, b.refused(b.request()), "transient", `failed calling webhook "pods.example.com"`)
 		})
 	}
@@ -146,7 +179,7 @@ func TestAWebhookThatIsNotThereIsAskedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer port.Release()
-		b.webhook(fmt.Sprint("https://", port.Address()), nil)
+		b.webhook("pods", fmt.Sprint("https://", port.Address()), nil)
 		isOf(t, b.refused(b.request()), "transient", `failed calling webhook "pods.example.com"`, "connection refused")
 	})
 }

@@ -61,6 +61,13 @@ func (b *bench) make(o client.Object) {
 	}
 }
 
+func (b *bench) drop(o client.Object) {
+	b.t.Helper()
+	if err := b.admin.Delete(b.t.Context(), o); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // request asks for an instance in the bench's namespace.
 func (b *bench) request(changes ...func(*provider.CreateRequest)) provider.CreateRequest {
 	return request(append([]func(*provider.CreateRequest){func(req *provider.CreateRequest) { req.Ref.Namespace = b.namespace }}, changes...)...)
@@ -191,6 +198,13 @@ func (b *bench) bind(pod *corev1.Pod) {
 	if err := b.admin.SubResource("binding").Create(b.t.Context(), pod, binding); err != nil {
 		b.t.Fatal(err)
 	}
+	// A deletion begins with what the API server's cache has, and a pod without a
+	// node goes at once: until the cache has seen it.
+	b.until(func(ctx context.Context) bool {
+		var cached corev1.Pod
+		err := b.admin.Get(ctx, client.ObjectKeyFromObject(pod), &cached, &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: "0"}})
+		return err == nil && cached.UID == pod.UID && cached.Spec.NodeName != ""
+	})
 }
 
 // remove takes the instance's pod away at once.

@@ -61,10 +61,12 @@ func build(req provider.CreateRequest, defaultImage string) *corev1.Pod {
 		labels[k] = string(v)
 	}
 	maps.Copy(labels, pod.Labels)
+	labels[labelInstance] = req.Ref.Name
 	pod.Labels = labels
 	annotations := map[string]string{}
 	maps.Copy(annotations, spec.PodAnnotations)
 	maps.Copy(annotations, pod.Annotations)
+	annotations[v1alpha1.AnnotationAccess] = describe(req.Spec.AccessTo())
 	pod.Annotations = annotations
 	if len(req.Files) > 0 {
 		mount(&pod.Spec, filesName(req.Ref, req.SpecHash))
@@ -80,11 +82,14 @@ func container(proxy *v1alpha1.ProxySpec, spec *v1alpha1.KubernetesSpec, default
 		Args:            spec.Args,
 		Resources:       spec.Resources,
 		SecurityContext: spec.SecurityContext,
-		Ports:           []corev1.ContainerPort{{Name: "proxy", ContainerPort: proxy.ListenPort(), Protocol: corev1.ProtocolTCP}},
+		Ports:           []corev1.ContainerPort{{Name: portName, ContainerPort: proxy.ListenPort(), Protocol: corev1.ProtocolTCP}},
 		ReadinessProbe: &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(proxy.ListenPort())}},
 			PeriodSeconds: 2,
 		},
+	}
+	if proxy.ExposedAs() == v1alpha1.ExposeHostPort {
+		c.Ports[0].HostPort = proxy.ListenPort()
 	}
 	if c.Image == "" {
 		c.Image = defaultImage

@@ -47,6 +47,16 @@ func withFiles(files map[string]string) func(*provider.CreateRequest) {
 	}
 }
 
+// exposedBy has clients dial the instance that way.
+func exposedBy(e v1alpha1.Expose) func(*provider.CreateRequest) {
+	return withSpec(v1alpha1.KubernetesSpec{Expose: e})
+}
+
+// withPort has the instance listen there.
+func withPort(port int32) func(*provider.CreateRequest) {
+	return func(req *provider.CreateRequest) { req.Spec.Port = port }
+}
+
 // withHash makes it another edition of the same instance.
 func withHash(hash string) func(*provider.CreateRequest) {
 	return func(req *provider.CreateRequest) { req.SpecHash = hash }
@@ -68,6 +78,7 @@ func everything() v1alpha1.KubernetesSpec {
 		PodLabels:          map[string]v1alpha1.LabelValue{"team": "crawl"},
 		PodAnnotations:     map[string]string{"example.com/note": "n"},
 		SecurityContext:    &corev1.SecurityContext{RunAsUser: ptr.To[int64](1000), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_BIND_SERVICE"}}},
+		Expose:             v1alpha1.ExposeHostPort,
 	}
 }
 
@@ -122,7 +133,7 @@ func TestAPodIsToldWhatToListenOn(t *testing.T) {
 			if e := env(c); e["PROXY_PROTOCOL"] != "http" || e["PROXY_PORT"] != map[int32]string{3128: "3128", 8080: "8080"}[tc.want] {
 				t.Errorf("env %v", e)
 			}
-			if c.Ports[0].ContainerPort != tc.want || c.ReadinessProbe.TCPSocket.Port.IntVal != tc.want {
+			if c.Ports[0].ContainerPort != tc.want || c.Ports[0].HostPort != 0 || c.ReadinessProbe.TCPSocket.Port.IntVal != tc.want {
 				t.Errorf("port %+v, probe %+v", c.Ports, c.ReadinessProbe)
 			}
 		})
@@ -145,7 +156,7 @@ func TestWhatTheUserWritesAboutThePodIsInIt(t *testing.T) {
 		Image: c.Image, Command: c.Command, Args: c.Args, Env: c.Env[len(c.Env)-len(want.Env):], Resources: c.Resources,
 		NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations, ImagePullSecrets: pod.Spec.ImagePullSecrets,
 		ServiceAccountName: pod.Spec.ServiceAccountName, SecurityContext: c.SecurityContext,
-		PodLabels: want.PodLabels, PodAnnotations: want.PodAnnotations,
+		PodLabels: want.PodLabels, PodAnnotations: want.PodAnnotations, Expose: accessOf(pod).Expose,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the pod has %+v, want %+v", got, want)
@@ -153,8 +164,8 @@ func TestWhatTheUserWritesAboutThePodIsInIt(t *testing.T) {
 	if pod.Labels["team"] != "crawl" || pod.Annotations["example.com/note"] != "n" {
 		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
 	}
-	if fields := reflect.TypeFor[v1alpha1.KubernetesSpec]().NumField(); fields != 12 {
-		t.Errorf("KubernetesSpec has %d fields and this test knows 12 of them", fields)
+	if fields := reflect.TypeFor[v1alpha1.KubernetesSpec]().NumField(); fields != 13 {
+		t.Errorf("KubernetesSpec has %d fields and this test knows 13 of them", fields)
 	}
 }
 
@@ -181,11 +192,17 @@ func TestAUserCannotTakeThePlaceOfWhatMarksThePodAsOurs(t *testing.T) {
 }
 
 func TestFilesAreMountedFromASecretThatIsNamedByUIDAndHash(t *testing.T) {
-	req := request(withFiles(map[string]string{provider.FileUserData: "#cloud-config", provider.FilePassword: "secret"}))
+	req := request(withFiles(map[string]string{
+		provider.FileUserData: "#cloud-config", provider.FileUsername: "u", provider.FilePassword: "secret",
+		provider.FileCertificate: "a certificate", provider.FileKey: "its key",
+	}))
 	pod, secret := build(req, "proxy:1"), buildFiles(req)
 	volume, mounted := pod.Spec.Volumes[0], pod.Spec.Containers[0].VolumeMounts[0]
 	if volume.Secret.SecretName != secret.Name || secret.Name != "proxy-u-1-"+theHash || secret.Namespace != pod.Namespace {
 		t.Errorf("mounts Secret %q, made %s/%s", volume.Secret.SecretName, secret.Namespace, secret.Name)
+	}
+	if len(volume.Secret.Items) > 0 || mounted.SubPath != "" {
+		t.Errorf("not all files are mounted: %+v of %+v", mounted, volume.Secret)
 	}
 	if mounted.Name != volume.Name || mounted.MountPath != "/etc/proxy-operator" || !mounted.ReadOnly || *volume.Secret.DefaultMode != 0o444 {
 		t.Errorf("mount %+v of %+v", mounted, volume.Secret)

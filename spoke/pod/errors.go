@@ -29,6 +29,25 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", class, err)
 }
 
+// refusedService is refused for what an instance needs beside itself: what is there
+// already is no instance either.
+func refusedService(err error) error {
+	if class := classOf(err); errors.Is(class, provider.ErrExists) {
+		return fmt.Errorf("%w: %w", provider.ErrTransient, err)
+	}
+	return refused(err)
+}
+
+// refusedCorrection is refusedService for a change of a Service that is there. What
+// the spec says is valid in a new one: if it is not in this one, that comes from what
+// others have written into it, which the hub does not watch.
+func refusedCorrection(err error) error {
+	if apierrors.IsInvalid(err) && !apierrors.IsUnexpectedServerError(err) {
+		return fmt.Errorf("%w: %w", provider.ErrLasting, err)
+	}
+	return refusedService(err)
+}
+
 // spoken are the reasons of an API server's own; a webhook may give any.
 var spoken = []metav1.StatusReason{
 	metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest,
@@ -62,6 +81,11 @@ var (
 	errNotOurFiles = fmt.Errorf("%w: a Secret of this name exists already, and is not what the hub made: remove it", provider.ErrLasting)
 	// errFilesGoing is about one that somebody has deleted, and that a finalizer keeps.
 	errFilesGoing = fmt.Errorf("%w: the Secret of this name is being deleted", provider.ErrTransient)
+	// errNotOurService is about a Service with the name of an instance.
+	errNotOurService = fmt.Errorf("%w: a Service of this name exists already, and is not what the hub made: remove it", provider.ErrLasting)
+	// errServiceGoing is about one that is deleted, and that a cloud holds until its
+	// load balancer is gone.
+	errServiceGoing = fmt.Errorf("%w: the Service of this name is being deleted", provider.ErrTransient)
 )
 
 func classOf(err error) error {

@@ -35,7 +35,10 @@ func TestAnInstanceIsMadeWithItsFilesAndTheUsersSpecStaysAsItIs(t *testing.T) {
 	asked := func() provider.CreateRequest {
 		spec := everything()
 		spec.ServiceAccountName = "default"
-		return b.request(withSpec(spec), withFiles(map[string]string{provider.FileUserData: "#cloud-config", provider.FileUsername: "u", provider.FilePassword: "p"}))
+		return b.request(withSpec(spec), withFiles(map[string]string{
+			provider.FileUserData: "#cloud-config", provider.FileUsername: "u", provider.FilePassword: "p",
+			provider.FileCertificate: "a certificate", provider.FileKey: "its key",
+		}))
 	}
 	req := asked()
 	inst := b.mustCreate(req)

@@ -1,25 +1,34 @@
 package pod
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/internal/provider"
 )
 
-// instance reads a pod as an instance.
-func instance(p *corev1.Pod) provider.Instance {
+// instance reads a pod as an instance. What a Service would say is not known then:
+// behind a load balancer it has no address.
+func instance(p *corev1.Pod) provider.Instance { return instanceAt(p, entrance{host: ownHost(p)}) }
+
+// instanceAt reads a pod as an instance with this entrance.
+func instanceAt(p *corev1.Pod, at entrance) provider.Instance {
 	inst := provider.Instance{
 		ID:         string(p.UID),
 		ProviderID: p.Namespace + "/" + p.Name + "/" + string(p.UID),
 		Owner:      ownerOf(p),
 		SpecHash:   p.Labels[v1alpha1.LabelSpecHash],
-		IP:         p.Status.PodIP,
+		Host:       at.host,
+		Access:     accessOf(p),
+		Lacks:      at.lacks,
 		CreatedAt:  p.CreationTimestamp.Time,
 		State:      provider.StateProvisioning,
 	}
@@ -29,15 +38,54 @@ func instance(p *corev1.Pod) provider.Instance {
 		inst.State, inst.GoneBy = provider.StateDeleting, p.DeletionTimestamp.Time
 		inst.Forced = p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 		inst.Message = lingeringReason(p)
-	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
+	case stopped(p):
 		inst.State = provider.StateStopped
 		inst.Message = joinReason(p.Status.Reason, p.Status.Message)
-	case running(p) && inst.IP != "":
+	case running(p) && inst.Host != "":
 		inst.State = provider.StateRunning
 	default:
-		inst.Message = waitingReason(p)
+		inst.Message = cmp.Or(waitingReason(p), at.why)
 	}
 	return inst
+}
+
+// describe writes an Access down as accessOf reads it.
+func describe(access *v1alpha1.Access) string {
+	text, _ := json.Marshal(access) // of strings and a truth value alone: it cannot fail
+	return string(text)
+}
+
+// accessOf is how clients reach the instance that a pod was made as; nil where that
+// is not written on it, or not in words of this version.
+func accessOf(o metav1.Object) *v1alpha1.Access {
+	access := &v1alpha1.Access{}
+	if err := json.Unmarshal([]byte(o.GetAnnotations()[v1alpha1.AnnotationAccess]), access); err != nil {
+		return nil
+	}
+	switch access.Expose {
+	case v1alpha1.ExposePodIP, v1alpha1.ExposeHostPort, v1alpha1.ExposeLoadBalancer:
+		return access
+	default:
+		return nil
+	}
+}
+
+// ownHost is the address of an instance as far as its pod knows it. A pod that
+// does not say how it is reached was made before there was a choice.
+func ownHost(p *corev1.Pod) string {
+	access := accessOf(p)
+	switch {
+	case access == nil || access.Expose == v1alpha1.ExposePodIP:
+		return p.Status.PodIP
+	case access.Expose == v1alpha1.ExposeHostPort:
+		return p.Status.HostIP
+	default:
+		return "" // its Service's
+	}
+}
+
+func stopped(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
 // running says that every container of the pod runs. Readiness is not asked

@@ -1,7 +1,8 @@
 // Package pod runs an instance as a pod in the Proxy's own namespace of its own
 // spoke. What the pod is (build.go) and how a pod reads as an instance
 // (instance.go) are pure functions, as is the class of an API server's refusal
-// (errors.go); this file only talks to the API server.
+// (errors.go); this file only talks to the API server. The Service of one that is
+// exposed by a load balancer is all in service.go.
 //
 // A pod's files are in a Secret of its own: immutable, made before the pod, and
 // removed once no instance needs it. Pods and Secrets are read directly and
@@ -63,9 +64,19 @@ func (p Provider) Create(ctx context.Context, req provider.CreateRequest) (provi
 	return instance(pod), nil
 }
 
-// prepare makes the Secret that the pod needs and removes those that its
-// predecessors needed: there is no pod of that name now, or Create fails.
+// prepare makes what the pod needs and removes what its predecessors needed: there
+// is no pod of that name now, or Create fails.
 func (p Provider) prepare(ctx context.Context, req provider.CreateRequest) error {
+	if err := p.prepareFiles(ctx, req); err != nil {
+		return err
+	}
+	if req.Spec.ExposedAs() == v1alpha1.ExposeLoadBalancer {
+		return p.expose(ctx, req)
+	}
+	return p.conceal(ctx, req.Ref, req.Owner)
+}
+
+func (p Provider) prepareFiles(ctx context.Context, req provider.CreateRequest) error {
 	secrets, err := p.secrets(ctx, req.Ref, req.Owner)
 	if err != nil {
 		return err
@@ -121,7 +132,14 @@ func (p Provider) Get(ctx context.Context, ref provider.Ref) (provider.Instance,
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	return instance(pod), nil
+	if !balanced(pod) {
+		return instance(pod), nil
+	}
+	service, err := p.service(ctx, ref)
+	if err != nil {
+		return provider.Instance{}, err
+	}
+	return instanceAt(pod, behind(pod, service)), nil
 }
 
 func (p Provider) get(ctx context.Context, ref provider.Ref) (*corev1.Pod, error) {
@@ -182,7 +200,7 @@ func (p Provider) Clear(ctx context.Context, ref provider.Ref, owner provider.Ow
 			return err
 		}
 	}
-	return nil
+	return p.conceal(ctx, ref, owner)
 }
 
 // Abandon implements provider.Provider. A collector deletes what refers to an
@@ -199,18 +217,27 @@ func (p Provider) Abandon(ctx context.Context, ref provider.Ref, owner provider.
 	case string(pod.UID) != id:
 		return fmt.Errorf("disown pod %s/%s: %w: it is another one by now", ref.Namespace, ref.Name, provider.ErrTransient)
 	}
-	// Only the Secret that it needs: others are collected with the Proxy.
-	files, err := p.metadata(ctx, "Secret", client.ObjectKey{Namespace: ref.Namespace, Name: filesName(ref, pod.Labels[v1alpha1.LabelSpecHash])})
-	if err != nil {
-		return err
+	// Only what it needs: the rest is collected with the Proxy.
+	needs := []need{{"Secret", filesName(ref, pod.Labels[v1alpha1.LabelSpecHash])}}
+	if access := accessOf(pod); access != nil && access.Expose == v1alpha1.ExposeLoadBalancer {
+		needs = append(needs, need{"Service", ref.Name})
 	}
-	if files != nil && ownerOf(files) == owner {
-		if err := p.disown(ctx, files, owner); err != nil {
+	for _, n := range needs {
+		o, err := p.metadata(ctx, n.kind, client.ObjectKey{Namespace: ref.Namespace, Name: n.name})
+		if err != nil {
 			return err
+		}
+		if o != nil && ownerOf(o) == owner {
+			if err := p.disown(ctx, o, owner); err != nil {
+				return err
+			}
 		}
 	}
 	return p.disown(ctx, pod, owner)
 }
+
+// need is what an instance needs beside itself.
+type need struct{ kind, name string }
 
 // metadata reads an object's; nil where there is none.
 func (p Provider) metadata(ctx context.Context, kind string, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
@@ -250,14 +277,19 @@ func (p Provider) disown(ctx context.Context, o *metav1.PartialObjectMetadata, o
 // refusedOf classifies a refusal, without foreign words where they may be about a
 // Secret.
 func refusedOf(kind string, err error) error {
-	if kind == "Secret" {
+	switch kind {
+	case "Secret":
 		return refusedFiles(err)
+	case "Service":
+		return refusedService(err)
+	default:
+		return Classified(err)
 	}
-	return Classified(err)
 }
 
 // ListByTag implements provider.Provider. A scope is a namespace, or "" for the
-// whole cluster.
+// whole cluster. Services are not read for it: an instance behind a load balancer
+// is listed without its Host, and so as one that does not run yet.
 func (p Provider) ListByTag(ctx context.Context, hub string) (provider.Listing, error) {
 	scopes := p.Namespaces
 	if len(scopes) == 0 {

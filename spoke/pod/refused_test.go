@@ -52,6 +52,9 @@ func (b *bench) refused(req provider.CreateRequest) error {
 		}
 		if refusal == nil {
 			b.remove()
+			if s := b.service(); s != nil {
+				b.drop(s)
+			}
 		}
 		return refusal != nil
 	})
@@ -94,6 +97,10 @@ func TestAFullNamespaceIsNotAskedAgainSoonAndOneWithOtherRulesNever(t *testing.T
 		{"no pod left", func(b *bench) { b.quota(amounts("pods=1"), amounts("pods=1")) }, cpu("1"), "quota", []string{"exceeded quota: a-quota", "limited: pods=1"}},
 		{"no processor left", func(b *bench) { b.quota(amounts("limits.cpu=4"), amounts("limits.cpu=3500m")) }, cpu("1"), "quota", []string{"requested: limits.cpu=1"}},
 		{"no Secret left", func(b *bench) { b.quota(amounts("secrets=2"), amounts("secrets=2")) }, someFiles, "quota", []string{"create secret", "exceeded quota: a-quota"}},
+		{"no Service left", func(b *bench) { b.quota(amounts("count/services=2"), amounts("count/services=2")) }, byBalancer,
+			"quota", []string{"create service", "exceeded quota: a-quota"}},
+		{"no load balancer left", func(b *bench) { b.quota(amounts("services.loadbalancers=0"), amounts("services.loadbalancers=0")) }, byBalancer,
+			"quota", []string{"create service", "limited: services.loadbalancers=0"}},
 		{"not counted yet", func(b *bench) { b.quota(amounts("pods=1"), nil) }, cpu("1"), "transient", []string{"status unknown for quota: a-quota"}},
 		{"a quota asks for limits", func(b *bench) { b.quota(amounts("limits.cpu=4"), amounts("limits.cpu=0")) }, func(*provider.CreateRequest) {},
 			"permanent", []string{"must specify limits.cpu"}},
@@ -116,6 +123,38 @@ func TestPodSecurityTakesTheDefaultPodAndRefusesAPrivilegedOneForGood(t *testing
 	b.remove()
 	privileged := withSpec(v1alpha1.KubernetesSpec{SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}})
 	isOf(t, b.refused(b.request(privileged)), "permanent", `violates PodSecurity "restricted:latest"`, "privileged")
+}
+
+func TestPodSecurityThatForbidsANodesPortForbidsItForGood(t *testing.T) {
+	for _, level := range []string{"baseline", "restricted"} {
+		t.Run(level, func(t *testing.T) {
+			b := newBench(t, "pod-security.kubernetes.io/enforce="+level, "pod-security.kubernetes.io/enforce-version=latest")
+			for _, e := range []func(*provider.CreateRequest){byPodIP, byBalancer} {
+				b.mustCreate(b.request(e))
+				b.remove()
+			}
+			isOf(t, b.refused(b.request(byHostPort)), "permanent", `violates PodSecurity "`+level+`:latest"`, "hostPort 3128")
+		})
+	}
+}
+
+// What stands in the way is in the Service, not in the spec: no edit of the Proxy
+// would help, and nobody tells the hub when it is out of the way.
+func TestAServiceThatCannotBePutRightIsTriedAgain(t *testing.T) {
+	b := newBench(t)
+	b.mustCreate(b.request(byBalancer))
+	b.edit(func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "elsewhere.example"
+	})
+	b.edit(func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalName, s.Spec.ClusterIP = corev1.ServiceTypeClusterIP, "", corev1.ClusterIPNone
+	})
+	was := b.service()
+	isOf(t, b.Repair(t.Context(), b.request(byBalancer)), "lasting", "correct service", "spec.clusterIP")
+	b.remove()
+	_, err := b.Create(t.Context(), b.request(byBalancer))
+	isOf(t, err, "lasting", "correct service", "spec.clusterIP")
+	b.serviceIs(was)
 }
 
 func TestAPodThatIsNotValidIsRefusedForGoodAndItsFieldNamed(t *testing.T) {
@@ -175,8 +214,15 @@ func TestANamespaceThatIsGoneOrGoingIsNoMissingInstance(t *testing.T) {
 // calls are all that a Provider can be asked.
 func calls(p Provider, req provider.CreateRequest) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
-		"create":  func(ctx context.Context) error { _, err := p.Create(ctx, req); return err },
-		"get":     func(ctx context.Context) error { _, err := p.Get(ctx, req.Ref); return err },
+		"create": func(ctx context.Context) error { _, err := p.Create(ctx, req); return err },
+		"get":    func(ctx context.Context) error { _, err := p.Get(ctx, req.Ref); return err },
+		"repair": func(ctx context.Context) error {
+			req := req
+			spec := *req.Spec
+			spec.Kubernetes = &v1alpha1.KubernetesSpec{Expose: v1alpha1.ExposeLoadBalancer}
+			req.Spec = &spec
+			return p.Repair(ctx, req)
+		},
 		"files":   func(ctx context.Context) error { _, err := p.Files(ctx, req.Ref, req.SpecHash); return err },
 		"delete":  func(ctx context.Context) error { return p.Delete(ctx, req.Ref, "id", false) },
 		"clear":   func(ctx context.Context) error { return p.Clear(ctx, req.Ref, req.Owner) },
@@ -227,9 +273,9 @@ func TestOneMissingRightIsNamedAndLasts(t *testing.T) {
 		call func(Provider) error
 		says string
 	}{
-		{"to make a pod", b.as(may("pods", without("create")...), may("secrets", all...), finalizers), create("u-2"), `cannot create resource "pods"`},
+		{"to make a pod", b.as(may("pods", without("create")...), may("secrets", all...), may("services", "get"), finalizers), create("u-2"), `cannot create resource "pods"`},
 		{"to make a Secret", b.as(may("pods", all...), may("secrets", without("create")...), finalizers), create("u-3"), `cannot create resource "secrets"`},
-		{"to block a Proxy's deletion", b.as(may("pods", all...), may("secrets", all...)), create("u-4"), "cannot set blockOwnerDeletion if"},
+		{"to block a Proxy's deletion", b.as(may("pods", all...), may("secrets", all...), may("services", "get")), create("u-4"), "cannot set blockOwnerDeletion if"},
 		{"to change a Secret", b.as(may("pods", all...), may("secrets", without("patch")...)), abandon, `cannot patch resource "secrets"`},
 		{"to delete what is given away", b.as(may("pods", all...), may("secrets", without("delete")...)), abandon, "cannot set an ownerRef on a resource you can't delete"},
 	} {

@@ -53,6 +53,8 @@ func startServer() (s server, err error) {
 		// the other one is on in some.
 		"disable-admission-plugins": {"StorageObjectInUseProtection"},
 		"enable-admission-plugins":  {"ServiceAccount", "OwnerReferencesPermissionEnforcement"},
+		// envtest's has 254 addresses, and nobody takes the tests' Services away.
+		"service-cluster-ip-range": {"10.0.0.0/16"},
 	}})
 	if err != nil {
 		return s, err

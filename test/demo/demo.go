@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/test/controlplane"
+	"github.com/proxyfleet/proxy-operator/test/crawler/clients"
 	"github.com/proxyfleet/proxy-operator/test/process"
 )
 
@@ -42,6 +43,7 @@ type demo struct {
 	command  string
 	expected []proxyKey
 	lease    lease
+	crawls   clients.Lease // the same as clients read it
 }
 
 func newDemo(s settings, state *state, out *output) *demo {

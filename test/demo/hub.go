@@ -55,6 +55,7 @@ func (d *demo) startHub(ctx context.Context) error {
 		"--health-url=" + d.origin.URL + "/generate_204",
 		"--health-ca-file=" + d.origin.CAFile,
 		"--default-proxy-image=" + proxyImage,
+		"--allow-local-endpoints", // all of the demo is on loopback
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/proxyfleet/proxy-operator/internal/testkit/certs"
 	"github.com/proxyfleet/proxy-operator/test/controlplane"
 	"github.com/proxyfleet/proxy-operator/test/process"
 )
@@ -237,6 +238,11 @@ func (d *demo) applySamples(ctx context.Context) error {
 			if object.GetKind() != "Proxy" {
 				continue
 			}
+			secrets, err := certificateFor(object)
+			if err != nil {
+				return err
+			}
+			objects = append(objects, secrets...)
 			key := proxyKey{name, object.GetNamespace(), object.GetName()}
 			d.expected = append(d.expected, key)
 			if host, _, _ := unstructured.NestedString(object.Object, "spec", "endpoint", "host"); host != placeholderHost {
@@ -258,4 +264,29 @@ func (d *demo) applySamples(ctx context.Context) error {
 	}
 	d.out.line("  %d Proxies in %d spokes", len(d.expected), len(spokeNames))
 	return nil
+}
+
+// certificateFor makes the Secret that an https sample refers to, in which a certificate for
+// its serverName is, the key, and who has signed it. A sample cannot have a key in it.
+func certificateFor(proxy *unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	name, found, _ := unstructured.NestedString(proxy.Object, "spec", "tls", "secretRef", "name")
+	if !found {
+		return nil, nil
+	}
+	host, _, _ := unstructured.NestedString(proxy.Object, "spec", "tls", "serverName")
+	ca, err := certs.NewAuthority("proxy-operator demo CA")
+	if err != nil {
+		return nil, err
+	}
+	pair, err := ca.Issue(host)
+	if err != nil {
+		return nil, err
+	}
+	return []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"name": name, "namespace": proxy.GetNamespace()},
+		"stringData": map[string]any{
+			"tls.crt": string(pair.Certificate), "tls.key": string(pair.Key), "ca.crt": string(ca.PEM),
+		},
+	}}}, nil
 }

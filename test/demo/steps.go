@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
+	"github.com/proxyfleet/proxy-operator/test/crawler/clients"
 )
 
 const (
@@ -141,11 +142,15 @@ func (d *demo) takeLease(ctx context.Context) error {
 		return err
 	}
 	request := map[string]any{"target": origin.Hostname()}
-	if err := d.api.call(ctx, http.MethodPost, "/v1/leases", request, http.StatusCreated, &d.lease); err != nil {
+	var answer json.RawMessage
+	if err := d.api.call(ctx, http.MethodPost, "/v1/leases", request, http.StatusCreated, &answer); err != nil {
 		return err
 	}
-	if d.lease.LeaseID == "" || d.lease.Proxy.URL == "" {
-		return fmt.Errorf("the lease lacks an id or a proxy URL: %+v", d.lease)
+	if err := json.Unmarshal(answer, &d.lease); err != nil {
+		return err
+	}
+	if d.crawls, err = clients.ParseLease(answer); err != nil {
+		return err
 	}
 	if err := d.wantLeases(ctx, 1); err != nil {
 		return err
@@ -161,18 +166,14 @@ func (d *demo) fetchPage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(ca) {
-		return fmt.Errorf("%s holds no certificate", d.origin.CAFile)
-	}
-	crawler, err := origin.Crawler(d.lease.Proxy.URL, roots)
-	if err != nil {
-		return err
-	}
 	page := d.origin.URL + "/a-page"
-	seen, err := origin.Fetch(ctx, crawler, page)
+	status, body, err := clients.Fetch(ctx, clients.Go(), d.crawls, page, ca)
 	if err != nil {
 		return err
+	}
+	var seen origin.Reply
+	if err := json.Unmarshal(body, &seen); err != nil || status != http.StatusOK {
+		return fmt.Errorf("the origin answered %d (%w)", status, err)
 	}
 	if seen.RemoteAddr != d.lease.Proxy.Host {
 		return fmt.Errorf("the origin was called by %s, not by the leased proxy's %s", seen.RemoteAddr, d.lease.Proxy.Host)

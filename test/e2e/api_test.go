@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
+	"github.com/proxyfleet/proxy-operator/test/crawler/clients"
 )
 
 // direct uses no proxy of the environment: all that is called with it is on this machine.
@@ -59,6 +59,8 @@ type lease struct {
 	ExpiresAt  time.Time   `json:"expiresAt"`
 	TTLSeconds int         `json:"ttlSeconds"`
 	Proxy      leasedProxy `json:"proxy"`
+	// read is the same as clients read it.
+	read clients.Lease
 }
 
 // refusal is the body of every error; the counts are those of a 409.
@@ -131,8 +133,9 @@ func (a api) acquire(t *testing.T, body string) (lease, reply) {
 		return lease{}, r
 	}
 	l := decode[lease](t, r)
-	if l.LeaseID == "" || l.Proxy.URL != fmt.Sprintf("http://%s:%d", l.Proxy.Host, l.Proxy.Port) || !l.ExpiresAt.After(time.Now()) {
-		t.Fatalf("a lease that is of no use: %s", r)
+	var err error
+	if l.read, err = clients.ParseLease(r.body); err != nil || l.read.Host != l.Proxy.Host || int(l.read.Port) != l.Proxy.Port || l.LeaseID == "" || !l.ExpiresAt.After(time.Now()) {
+		t.Fatalf("a lease that is of no use: %s (%v)", r, err)
 	}
 	return l, r
 }
@@ -162,16 +165,12 @@ func (w *world) fetch(t *testing.T, l lease) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(ca) {
-		t.Fatalf("%s holds no certificate", w.env["ORIGIN_CA_FILE"])
-	}
-	crawler, err := origin.Crawler(l.Proxy.URL, roots)
+	status, body, err := clients.Fetch(t.Context(), clients.Go(), l.read, w.env["ORIGIN_URL"]+"/a-page", ca)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	seen, err := origin.Fetch(t.Context(), crawler, w.env["ORIGIN_URL"]+"/a-page")
-	if err == nil && (!seen.TLS || seen.RemoteAddr != l.Proxy.Host) {
+	var seen origin.Reply
+	if err = json.Unmarshal(body, &seen); err == nil && (status != http.StatusOK || !seen.TLS || seen.RemoteAddr != l.Proxy.Host) {
 		err = fmt.Errorf("the origin saw %+v; the proxy is %s", seen, l.Proxy.Host)
 	}
 	return err

@@ -141,11 +141,11 @@ func (w *world) endHub(t *testing.T, pid int, signal syscall.Signal) {
 }
 
 // startHub starts the hub again in the way that the demo tells its user.
-func (w *world) startHub(t *testing.T) {
+func (w *world) startHub(t *testing.T, flags ...string) {
 	t.Helper()
 	name := "hub-" + strconv.Itoa(len(w.hubs)+2)
 	hub, err := process.Start(process.Spec{
-		Name: name, Path: "sh", Args: []string{"-c", w.env["HUB_COMMAND"]}, Env: w.raceEnv(),
+		Name: name, Path: "sh", Args: []string{"-c", strings.Join(append([]string{w.env["HUB_COMMAND"]}, flags...), " ")}, Env: w.raceEnv(),
 		LogFile: filepath.Join(w.temp, name+".log"),
 	})
 	if err != nil {

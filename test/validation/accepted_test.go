@@ -2,6 +2,7 @@ package validation
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,8 +12,12 @@ import (
 const everything = `
 mode: Managed
 provider: kubernetes
-protocol: http
+protocol: https
 port: 3128
+tls:
+  serverName: proxy.example
+  caSecretRef: {name: ca, key: ca.crt}
+  secretRef: {name: px-tls}
 attributes: {region: eu, tier: datacenter, a: A.b_c-1, x.y_z-0: "1"}
 maxLeases: 10
 authSecretRef: {name: eu-1.auth}
@@ -41,6 +46,7 @@ kubernetes:
   serviceAccountName: proxy
   podLabels: {team: crawl, example.com/Team_1: "", app.kubernetes.io/part-of: crawl-1}
   podAnnotations: {example.com/owner: "anybody, at all", note: ""}
+  expose: LoadBalancer
   securityContext: {runAsUser: 1000, runAsNonRoot: true, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 healthCheck:
   url: https://www.gstatic.com/generate_204
@@ -51,17 +57,22 @@ healthCheck:
 `
 
 var accepted = map[string]string{
-	"all fields":                         everything,
-	"a Managed one in one line":          managed,
-	"an External one in one line":        external,
-	"an External one with what it may":   "{mode: External, endpoint: {host: 203.0.113.7, port: 65535}, authSecretRef: {name: a}, attributes: {a: b}, maxLeases: 1, healthCheck: {url: 'http://a.example:8080/b?c=d'}}",
-	"an IPv6 address":                    "{mode: External, endpoint: {host: '2001:db8::1', port: 1}}",
-	"a host with a dot at its end":       "{mode: External, endpoint: {host: proxy.example., port: 1}}",
-	"cloudInit in the Proxy":             "{provider: kubernetes, cloudInit: {inline: '#cloud-config'}}",
-	"empty maps and lists":               "{provider: kubernetes, attributes: {}, healthCheck: {}, kubernetes: {command: [], args: [], env: [], resources: {}, nodeSelector: {}, tolerations: [], imagePullSecrets: [], serviceAccountName: '', podLabels: {}, podAnnotations: {}, securityContext: {}}}",
-	"a privileged container":             "{provider: kubernetes, kubernetes: {securityContext: {privileged: true, allowPrivilegeEscalation: true}}}",
-	"resources in whole numbers":         "{provider: kubernetes, kubernetes: {resources: {requests: {cpu: 1, memory: 1000}, limits: {cpu: 1, memory: 1k, ephemeral-storage: 1Gi}}}}",
-	"a request without limit and around": "{provider: kubernetes, kubernetes: {resources: {requests: {cpu: 8}, limits: {memory: 1Gi}}}}",
+	"all fields":                                   everything,
+	"a Managed one in one line":                    managed,
+	"an External one in one line":                  external,
+	"an External one with what it may":             "{mode: External, endpoint: {host: 203.0.113.7, port: 65535}, authSecretRef: {name: a}, attributes: {a: b}, maxLeases: 1, healthCheck: {url: 'http://a.example:8080/b?c=d'}}",
+	"an IPv6 address":                              "{mode: External, endpoint: {host: '2001:db8::1', port: 1}}",
+	"a host with a dot at its end":                 "{mode: External, endpoint: {host: proxy.example., port: 1}}",
+	"cloudInit in the Proxy":                       "{provider: kubernetes, cloudInit: {inline: '#cloud-config'}}",
+	"empty maps and lists":                         "{provider: kubernetes, attributes: {}, healthCheck: {}, kubernetes: {command: [], args: [], env: [], resources: {}, nodeSelector: {}, tolerations: [], imagePullSecrets: [], serviceAccountName: '', podLabels: {}, podAnnotations: {}, securityContext: {}}}",
+	"https with an image that has its certificate": "{provider: kubernetes, protocol: https, kubernetes: {image: a}}",
+	"https with a certificate alone":               "{provider: kubernetes, protocol: https, tls: {secretRef: {name: a}}}",
+	"an External one over TLS":                     "{mode: External, protocol: https, endpoint: {host: proxy.example, port: 443}}",
+	"an External one over TLS, with what it may":   "{mode: External, protocol: https, endpoint: {host: 203.0.113.7, port: 443}, tls: {serverName: '2001:db8::1', caSecretRef: {name: a}}}",
+	"SOCKS5 on a node's port":                      "{provider: kubernetes, protocol: socks5, kubernetes: {expose: HostPort}}",
+	"a privileged container":                       "{provider: kubernetes, kubernetes: {securityContext: {privileged: true, allowPrivilegeEscalation: true}}}",
+	"resources in whole numbers":                   "{provider: kubernetes, kubernetes: {resources: {requests: {cpu: 1, memory: 1000}, limits: {cpu: 1, memory: 1k, ephemeral-storage: 1Gi}}}}",
+	"a request without limit and around":           "{provider: kubernetes, kubernetes: {resources: {requests: {cpu: 8}, limits: {memory: 1Gi}}}}",
 }
 
 func (a *api) testAccepted(t *testing.T) {
@@ -78,6 +89,10 @@ func (a *api) testAccepted(t *testing.T) {
 var defaults = map[string]struct{ written, kept string }{
 	"Managed":  {managed, "{mode: Managed, provider: kubernetes, protocol: http, healthCheck: {intervalSeconds: 30, timeoutSeconds: 10, successThreshold: 1, failureThreshold: 3}}"},
 	"External": {external, "{mode: External, endpoint: {host: proxy.example, port: 8080}, protocol: http, healthCheck: {intervalSeconds: 30, timeoutSeconds: 10, successThreshold: 1, failureThreshold: 3}}"},
+	"authorities": {
+		"{mode: External, protocol: https, endpoint: {host: proxy.example, port: 443}, tls: {caSecretRef: {name: a}}}",
+		"{mode: External, protocol: https, endpoint: {host: proxy.example, port: 443}, tls: {caSecretRef: {name: a, key: ca.crt}}, healthCheck: {intervalSeconds: 30, timeoutSeconds: 10, successThreshold: 1, failureThreshold: 3}}",
+	},
 	"in part": {
 		"{provider: kubernetes, port: 1, cloudInit: {secretRef: {name: a}}, healthCheck: {timeoutSeconds: 1}}",
 		"{mode: Managed, provider: kubernetes, protocol: http, port: 1, cloudInit: {secretRef: {name: a, key: user-data}}, healthCheck: {intervalSeconds: 30, timeoutSeconds: 1, successThreshold: 1, failureThreshold: 3}}",
@@ -104,7 +119,7 @@ func (a *api) testDefaults(t *testing.T) {
 		}
 	})
 	sameTable(t, "the default of", withDefault, map[string]string{
-		"spec.mode": "", "spec.protocol": "", "spec.cloudInit.secretRef.key": "", "spec.healthCheck": "",
+		"spec.mode": "", "spec.protocol": "", "spec.tls.caSecretRef.key": "", "spec.cloudInit.secretRef.key": "", "spec.healthCheck": "",
 		"spec.healthCheck.intervalSeconds": "", "spec.healthCheck.timeoutSeconds": "",
 		"spec.healthCheck.successThreshold": "", "spec.healthCheck.failureThreshold": "",
 	})
@@ -112,16 +127,19 @@ func (a *api) testDefaults(t *testing.T) {
 
 // updates change a spec; a want is the refusal, empty where the change is allowed.
 var updates = map[string]struct{ from, change, want string }{
-	"mode":                   {managed, external, "spec: Invalid value: mode cannot be changed: delete this Proxy and create another one"},
-	"mode, the other way":    {external, managed, "mode cannot be changed"},
-	"provider goes":          {managed, "{mode: Managed}", "spec: Invalid value: provider cannot be changed: delete this Proxy and create another one"},
-	"mode by its default":    {external, "{provider: kubernetes}", "mode cannot be changed"},
-	"mode written out":       {managed, "{mode: Managed, provider: kubernetes}", ""},
-	"what leases select on":  {managed, "{provider: kubernetes, attributes: {region: us}, maxLeases: 2, healthCheck: {timeoutSeconds: 1}}", ""},
-	"what it is made of":     {everything, "{provider: kubernetes, port: 8080, cloudInit: {inline: a}, kubernetes: {image: b, podLabels: {a: b}}}", ""},
-	"where an External is":   {external, "{mode: External, endpoint: {host: 203.0.113.8, port: 1}}", ""},
-	"a source of cloudInit":  {everything, "{provider: kubernetes, cloudInit: {inline: a, secretRef: {name: a}}}", "cloudInit takes exactly one source"},
-	"an attribute to no use": {managed, "{provider: kubernetes, attributes: {A: b}}", "an attribute key is"},
+	"mode":                    {managed, external, "spec: Invalid value: mode cannot be changed: delete this Proxy and create another one"},
+	"mode, the other way":     {external, managed, "mode cannot be changed"},
+	"provider goes":           {managed, "{mode: Managed}", "spec: Invalid value: provider cannot be changed: delete this Proxy and create another one"},
+	"mode by its default":     {external, "{provider: kubernetes}", "mode cannot be changed"},
+	"mode written out":        {managed, "{mode: Managed, provider: kubernetes}", ""},
+	"what leases select on":   {managed, "{provider: kubernetes, attributes: {region: us}, maxLeases: 2, healthCheck: {timeoutSeconds: 1}}", ""},
+	"who has signed it":       {everything, strings.Replace(everything, "name: ca,", "name: other,", 1), ""},
+	"how clients speak to it": {everything, "{provider: kubernetes, protocol: socks5, kubernetes: {expose: HostPort}}", ""},
+	"TLS stays behind":        {everything, strings.Replace(everything, "protocol: https", "protocol: http", 1), "tls belongs to protocol https"},
+	"what it is made of":      {everything, "{provider: kubernetes, port: 8080, cloudInit: {inline: a}, kubernetes: {image: b, podLabels: {a: b}}}", ""},
+	"where an External is":    {external, "{mode: External, endpoint: {host: 203.0.113.8, port: 1}}", ""},
+	"a source of cloudInit":   {everything, "{provider: kubernetes, cloudInit: {inline: a, secretRef: {name: a}}}", "cloudInit takes exactly one source"},
+	"an attribute to no use":  {managed, "{provider: kubernetes, attributes: {A: b}}", "an attribute key is"},
 }
 
 func (a *api) testUpdates(t *testing.T) {

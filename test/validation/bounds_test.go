@@ -39,6 +39,10 @@ var bounds = map[string]string{
 	"spec.kubernetes.tolerations":        "0..64",
 	"spec.maxLeases":                     "1..1000000",
 	"spec.port":                          "1..65535",
+	"spec.tls.caSecretRef.key":           "1..253",
+	"spec.tls.caSecretRef.name":          "1..253",
+	"spec.tls.secretRef.name":            "1..253",
+	"spec.tls.serverName":                "1..253",
 }
 
 // baseOf is a good spec that a value at path can be put into.
@@ -46,6 +50,8 @@ func baseOf(t *testing.T, path string) map[string]any {
 	switch {
 	case strings.HasPrefix(path, "spec.endpoint"):
 		return parse(t, external)
+	case strings.HasPrefix(path, "spec.tls"):
+		return parse(t, "{provider: kubernetes, protocol: https, tls: {secretRef: {name: a}, caSecretRef: {name: a}}}")
 	case strings.HasPrefix(path, "spec.cloudInit.secretRef"):
 		return parse(t, "{provider: kubernetes, cloudInit: {secretRef: {name: a}}}")
 	default:
@@ -127,9 +133,10 @@ func (a *api) testBounds(t *testing.T) {
 }
 
 var enums = map[string]string{
-	"spec.mode":     "Managed External",
-	"spec.protocol": "http",
-	"spec.provider": "kubernetes",
+	"spec.kubernetes.expose": "PodIP HostPort LoadBalancer",
+	"spec.mode":              "Managed External",
+	"spec.protocol":          "http https socks5",
+	"spec.provider":          "kubernetes",
 }
 
 func (a *api) testEnums(t *testing.T) {
@@ -146,7 +153,7 @@ func (a *api) testEnums(t *testing.T) {
 	}
 }
 
-var required = []string{"spec", "spec.authSecretRef.name", "spec.cloudInit.secretRef.name", "spec.endpoint.host", "spec.endpoint.port"}
+var required = []string{"spec", "spec.authSecretRef.name", "spec.cloudInit.secretRef.name", "spec.endpoint.host", "spec.endpoint.port", "spec.tls.caSecretRef.name", "spec.tls.secretRef.name"}
 
 func (a *api) testRequired(t *testing.T) {
 	_, _, have, _ := constraints(a.crd)
@@ -156,7 +163,7 @@ func (a *api) testRequired(t *testing.T) {
 	}
 	expect(t, a.judge(t, proxy(nil), client.DryRunAll), "spec: Required value")
 	for _, path := range required[1:] {
-		spec := parse(t, "{provider: kubernetes, authSecretRef: {name: a}, cloudInit: {secretRef: {name: a}}}")
+		spec := parse(t, "{provider: kubernetes, authSecretRef: {name: a}, cloudInit: {secretRef: {name: a}}, protocol: https, tls: {secretRef: {name: a}, caSecretRef: {name: a}}}")
 		if strings.HasPrefix(path, "spec.endpoint") {
 			spec = parse(t, external)
 		}

@@ -37,6 +37,17 @@ var refused = []struct{ name, spec, want string }{
 	{"cloudInit of no possible Secret", "{cloudInit: {secretRef: {name: a/b}}}", `spec.cloudInit.secretRef.name: Invalid value: "a/b": name is the metadata.name of a Secret`},
 	{"cloudInit of no possible key", "{cloudInit: {secretRef: {name: a, key: user/data}}}", `spec.cloudInit.secretRef.key: Invalid value: "user/data": key is one of the keys in the Secret's data: letters, digits, '-', '_' and '.', for example user-data`},
 
+	{"TLS with a proxy that speaks none", "{tls: {serverName: a.example}}", "spec: Invalid value: tls belongs to protocol https: remove tls, or write protocol: https"},
+	{"TLS with SOCKS5", "{protocol: socks5, tls: {secretRef: {name: a}}}", "tls belongs to protocol https"},
+	{"https without a certificate", "{protocol: https}", "spec: Invalid value: protocol https needs a certificate: write tls: {secretRef: {name: …}}, or kubernetes: {image: …} of a proxy that brings its own"},
+	{"https with a name alone", "{protocol: https, tls: {serverName: a.example, caSecretRef: {name: a}}}", "protocol https needs a certificate"},
+	{"External with a certificate", "{mode: External, protocol: https, tls: {secretRef: {name: a}}, endpoint: {host: a.example, port: 1}}", "spec: Invalid value: tls.secretRef is the certificate of a Managed instance: remove it; whoever runs an External proxy gives it one"},
+	{"a certificate of no possible Secret", "{protocol: https, tls: {secretRef: {name: A}}}", `spec.tls.secretRef.name: Invalid value: "A": name is the metadata.name of a Secret`},
+	{"authorities of no possible Secret", "{protocol: https, tls: {secretRef: {name: a}, caSecretRef: {name: a_b}}}", `spec.tls.caSecretRef.name: Invalid value: "a_b": name is the metadata.name of a Secret`},
+	{"authorities of no possible key", "{protocol: https, tls: {secretRef: {name: a}, caSecretRef: {name: a, key: a/b}}}", `spec.tls.caSecretRef.key: Invalid value: "a/b": key is one of the keys in the Secret's data: letters, digits, '-', '_' and '.', for example ca.crt`},
+	{"a serverName with port", "{protocol: https, tls: {secretRef: {name: a}, serverName: 'a.example:443'}}", `spec.tls.serverName: Invalid value: "a.example:443": serverName is the DNS name or IP address in the proxy's certificate: write for example proxy.example`},
+	{"a serverName with a wildcard", "{protocol: https, tls: {secretRef: {name: a}, serverName: '*.example'}}", "serverName is the DNS name or IP address"},
+
 	{"a host with scheme", "{mode: External, endpoint: {host: 'http://a.example', port: 1}}", `spec.endpoint.host: Invalid value: "http://a.example": host is a DNS name or an IP address: write it without scheme, port, brackets or path`},
 	{"a host with port", "{mode: External, endpoint: {host: 'a.example:1', port: 1}}", "host is a DNS name or an IP address"},
 	{"a host in brackets", "{mode: External, endpoint: {host: '[2001:db8::1]', port: 1}}", "host is a DNS name or an IP address"},

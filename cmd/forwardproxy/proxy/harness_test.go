@@ -4,18 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -26,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyfleet/proxy-operator/internal/testkit/certs"
 	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
 )
 
@@ -50,28 +46,21 @@ func speaking(protocol Protocol) Options {
 	return options
 }
 
-// ourCertificate is self-signed, for the addresses that tests listen on.
+// ourCertificate is for the addresses that tests listen on.
 var ourCertificate = sync.OnceValue(func() *tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := certs.NewAuthority("forwardproxy")
 	if err != nil {
 		panic(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "forwardproxy"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{exitAddress.AsSlice(), net.IPv6loopback},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	pair, err := ca.Issue(exitAddress.String(), "::1")
 	if err != nil {
 		panic(err)
 	}
-	leaf, err := x509.ParseCertificate(der)
+	certificate, err := pair.TLS()
 	if err != nil {
 		panic(err)
 	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return &certificate
 })
 
 // trust is a client's configuration that knows our certificate, and the site's if there is one.

@@ -2,11 +2,7 @@ package proxy
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -18,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/proxyfleet/proxy-operator/internal/testkit/certs"
 )
 
 func TestWhatTLSIsOffered(t *testing.T) {
@@ -162,22 +160,16 @@ func TestCertificatesThatAreNoneAreAnError(t *testing.T) {
 	}
 }
 
-// ourFiles are a new key, and our certificate made out for it.
+// ourFiles are a new key, and a certificate for it.
 func ourFiles(t *testing.T) (certificate, key string) {
 	t.Helper()
-	fresh, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := certs.NewAuthority("forwardproxy")
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := ourCertificate().Leaf
-	der, err := x509.CreateCertificate(rand.Reader, template, template, fresh.Public(), ourCertificate().PrivateKey)
+	pair, err := ca.Issue(exitAddress.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(fresh)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+	return string(pair.Certificate), string(pair.Key)
 }

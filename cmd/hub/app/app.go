@@ -60,7 +60,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 
-	everyProxy := fleet.New()
+	everyProxy := fleet.New(fleet.Options{AllowLocal: o.AllowLocalEndpoints})
 	leases := lease.New(lease.Options{DefaultTTL: o.LeaseDefaultTTL, MaxTTL: o.LeaseMaxTTL, CooldownWindow: o.LeaseCooldownWindow})
 	everyProxy.Follow(leases.Observe)
 	var spokes *registry.Registry // read by the metrics and told to them, so one has to come first
@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 	})
 	prober := health.New(health.Options{
 		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: inFlight(o.HealthMaxInFlight, log), Recorder: recorder,
-		Log: log.WithName("health"),
+		Resolver: o.Resolver, AllowLocal: o.AllowLocalEndpoints, Log: log.WithName("health"),
 	})
 	api := restapi.New(restapi.Options{
 		Token: o.APIToken, Fleet: everyProxy, Leases: leases, Ready: spokes.Settled, Metrics: recorder, Log: log.WithName("api"),

@@ -2,10 +2,12 @@ package app_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/pem"
 	"io"
 	"log"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -183,10 +185,10 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer.Body.Bytes())
 }
 
-// kubelet runs every pod of the spoke at once, on 127.0.0.1, and lets it go
-// when it is deleted, until it is stopped or the world ends. It leaves those
-// alone that are labelled kubelet=none.
-func (w *world) kubelet(s *spokeWorld) (stop func()) {
+// kubelet runs every pod of the spoke at once, each on an address of its own that
+// it tells, and lets it go when it is deleted, until it is stopped or the world
+// ends. It leaves those alone that are labelled kubelet=none.
+func (w *world) kubelet(s *spokeWorld, at func(address string)) (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -198,7 +200,7 @@ func (w *world) kubelet(s *spokeWorld) (stop func()) {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			served(ctx, s)
+			served(ctx, s, at)
 		}
 	}()
 	return stop
@@ -206,7 +208,7 @@ func (w *world) kubelet(s *spokeWorld) (stop func()) {
 
 // served watches the hub's pods and takes each one step further whenever it
 // changes, until the watch ends.
-func served(ctx context.Context, s *spokeWorld) {
+func served(ctx context.Context, s *spokeWorld, at func(string)) {
 	w, err := s.Watch(ctx, &corev1.PodList{}, client.InNamespace(ns), client.HasLabels{v1alpha1.LabelHub})
 	if err != nil {
 		return
@@ -226,15 +228,27 @@ func served(ctx context.Context, s *spokeWorld) {
 		case pod.Status.Phase != corev1.PodRunning && pod.Status.Phase != corev1.PodFailed:
 			base := pod.DeepCopy()
 			runs(pod)
+			setAddress(pod, addressOf(pod))
+			at(pod.Status.PodIP)
 			_ = s.Status().Patch(ctx, pod, client.MergeFrom(base))
 		}
 	}
 }
 
+// addressOf is a loopback address that no other pod has, in all likelihood.
+func addressOf(pod *corev1.Pod) string {
+	sum := sha256.Sum256([]byte(pod.UID))
+	return net.IPv4(127, 64|sum[0]>>2, sum[1], max(1, sum[2])).String()
+}
+
+func setAddress(pod *corev1.Pod, address string) {
+	pod.Status.PodIP, pod.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
+}
+
 // runs is the status of a pod whose container runs.
 func runs(pod *corev1.Pod) {
-	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "127.0.0.1"
-	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
+	pod.Status.Phase = corev1.PodRunning
+	setAddress(pod, "127.0.0.1")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: "proxy", Image: "default:image", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
 	}}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -43,6 +44,7 @@ type world struct {
 	plane  *controlplane.ControlPlane // of the hub's own cluster
 	spokes map[string]*spokeWorld
 	site   *origin.Server
+	names  *names // what a hub that starts resolves; nil: what the system does
 	runningHub
 }
 
@@ -135,8 +137,11 @@ func (s *spokeWorld) hubKubeconfig(t *testing.T) []byte {
 func (w *world) register(name string, kubeconfig []byte) {
 	w.t.Helper()
 	w.create(w.hub, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name, Labels: map[string]string{v1alpha1.LabelKubeconfig: "true"}},
-		Data:       map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: system, Name: name, Labels: map[string]string{v1alpha1.LabelKubeconfig: "true"},
+			Annotations: map[string]string{v1alpha1.AnnotationPodNetwork: v1alpha1.PodNetworkRoutable},
+		},
+		Data: map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig},
 	})
 }
 
@@ -231,6 +236,20 @@ func (w *world) forwardProxy() int32 {
 	w.root.Cleanup(s.Close)
 	_, port, _ := strings.Cut(strings.TrimPrefix(s.URL, "http://"), ":")
 	return int32(must[int](t)(strconv.Atoi(port)))
+}
+
+// forwardProxies runs a real forward proxy on one port of as many addresses as are
+// asked for, until the world ends. One that is taken is answered by whoever has it.
+func (w *world) forwardProxies() (port int32, at func(address string)) {
+	w.t.Helper()
+	port = w.forwardProxy()
+	server := &http.Server{Handler: goproxy.NewProxyHttpServer(), ReadHeaderTimeout: patience}
+	w.root.Cleanup(func() { _ = server.Close() })
+	return port, func(address string) {
+		if l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(int(port)))); err == nil {
+			go func() { _ = server.Serve(l) }()
+		}
+	}
 }
 
 // managed builds a Managed Proxy that listens on port.

@@ -31,10 +31,12 @@ type lives struct {
 // happen in the life of a Proxy.
 func TestLives(t *testing.T) {
 	w := bareWorld(t)
-	l := &lives{world: w, eu: w.spokes["eu"], us: w.spokes["us"], standIn: apiserver.Start(t), port: w.forwardProxy()}
+	l := &lives{world: w, eu: w.spokes["eu"], us: w.spokes["us"], standIn: apiserver.Start(t)}
+	var at func(string)
+	l.port, at = w.forwardProxies()
 	for _, s := range w.spokes {
 		s.prepare(t, "crd/crawl.proxyfleet.dev_proxies.yaml")
-		w.kubelet(s)
+		w.kubelet(s, at)
 	}
 	l.gate = newGate(t, l.eu)
 	w.startHub("--max-unavailable-replacements", "25%")

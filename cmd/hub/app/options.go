@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/proxyfleet/proxy-operator/hub/health"
 	"github.com/proxyfleet/proxy-operator/hub/proxy"
 )
 
@@ -37,6 +38,10 @@ type Options struct {
 	// AllowInsecureSpokes takes kubeconfigs with insecure-skip-tls-verify,
 	// AllowSpokeProxyURL those with proxy-url.
 	AllowInsecureSpokes, AllowSpokeProxyURL bool
+	// AllowLocalEndpoints dials proxies on loopback, link-local and the like.
+	AllowLocalEndpoints bool
+	// Resolver looks up the names of proxies; the system's where nil. No flag sets it.
+	Resolver health.Resolver
 
 	APIAddress, MetricsAddress, ProbeAddress string
 	// APIToken is what crawlers authenticate with; empty: no authentication.
@@ -71,6 +76,7 @@ func Parse(args []string, getenv func(string) string) (Options, error) {
 	fs.StringVar(&o.LocalSpoke, "local-spoke", "", "also register the hub's own cluster, under this name")
 	fs.BoolVar(&o.AllowInsecureSpokes, "allow-insecure-spokes", false, "take kubeconfigs with insecure-skip-tls-verify, whose servers are not verified")
 	fs.BoolVar(&o.AllowSpokeProxyURL, "allow-spoke-proxy-url", false, "take kubeconfigs with proxy-url, through whose proxy the hub then reaches the spoke")
+	fs.BoolVar(&o.AllowLocalEndpoints, "allow-local-endpoints", false, "dial proxies on loopback, link-local (where clouds keep metadata), multicast and unspecified addresses")
 	fs.StringVar(&o.APIAddress, "api-bind-address", ":8080", "host:port of the crawlers' API")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", ":9090", "host:port of /metrics")
 	fs.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "host:port of the hub's own /healthz and /readyz")

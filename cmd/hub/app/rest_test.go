@@ -34,11 +34,11 @@ func TestAThousandAtRest(t *testing.T) {
 	home := &spokeWorld{WithWatch: newClient(t, admin), name: "home", plane: plane}
 	w.hub = home
 	w.create(home, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
-	stop := w.kubelet(home)
+	port, at := w.forwardProxies()
+	stop := w.kubelet(home, at)
 	w.startHub("--local-spoke", "home")
 	w.spokeShows("home", v1alpha1.ConditionReady, "True/Connected", "")
 	w.secret(home, "rest", map[string]string{"user-data": "#!"})
-	port := w.forwardProxy()
 	began := time.Now()
 	for i := range proxies {
 		w.create(home, managed(fmt.Sprintf("rest-%04d", i), port, func(p *v1alpha1.Proxy) {

@@ -74,10 +74,13 @@ func (w *world) runHub(plane *controlplane.ControlPlane, flags ...string) runnin
 	options := must[app.Options](t)(app.Parse(append([]string{
 		"--kubeconfig", kubeconfig, "--api-bind-address", addresses[0], "--metrics-bind-address", addresses[1],
 		"--health-probe-bind-address", addresses[2], "--health-url", w.site.URL + "/generate_204", "--health-ca-file", ca,
-		"--default-proxy-image", "default:image",
+		"--default-proxy-image", "default:image", "--allow-local-endpoints",
 	}, flags...), func(string) string { return token }))
 	h := runningHub{api: "http://" + addresses[0], health: "http://" + addresses[2], log: &syncBuffer{}, done: make(chan error, 2)}
 	options.Zap.DestWriter = h.log
+	if w.names != nil {
+		options.Resolver = w.names
+	}
 	var ctx context.Context
 	ctx, h.cancel = context.WithCancel(context.Background())
 	go func() { h.done <- app.Run(ctx, options) }()

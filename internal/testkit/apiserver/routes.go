@@ -33,6 +33,13 @@ const (
 	SecretsPath = "/api/v1/secrets"
 )
 
+// servicesPath is where Services would be. There are none.
+const servicesPath = "/api/v1/namespaces/{namespace}/services"
+
+func noService(r *http.Request) (any, error) {
+	return nil, apierrors.NewNotFound(corev1.Resource("services"), r.PathValue("name"))
+}
+
 // maxBody bounds a request's body.
 const maxBody = 4 << 20
 
@@ -60,6 +67,7 @@ func (c *Cluster) routes() *http.ServeMux {
 	for _, r := range []*resource{c.pods, c.secrets} {
 		on("DELETE", r, r.path("{namespace}")+"/{name}", http.StatusOK, c.delete)
 	}
+	mux.Handle("GET "+servicesPath+"/{name}", c.answering(http.StatusOK, noService))
 	on("PUT", c.proxies, c.proxies.path("{namespace}")+"/{name}", http.StatusOK, c.update)
 	on("PUT", c.proxies, c.proxies.path("{namespace}")+"/{name}/status", http.StatusOK, c.update)
 	on("POST", c.secrets, c.secrets.path("{namespace}"), http.StatusCreated, c.create)
