@@ -78,3 +78,37 @@ func TestAuthoritiesStayWithTheirInstance(t *testing.T) {
 		t.Error("the next instance is probed before they are read anew")
 	}
 }
+
+// Nobody has ever spoken SOCKS to what spoke HTTP a moment ago.
+func TestAVerdictIsAboutTheProtocolThatWasSpoken(t *testing.T) {
+	speaks := func(protocol string) func(*Proxy) {
+		return func(p *Proxy) { p.Managed, p.Protocol = false, protocol }
+	}
+	f := New(Options{})
+	f.Upsert(running("a", speaks("http"), healthy))
+	f.Upsert(running("a", speaks("socks5")))
+	if p := f.Get(key("a")); p.Offerable() || !p.Probeable() {
+		t.Errorf("offerable %v, probeable %v", p.Offerable(), p.Probeable())
+	}
+	external := func(p *v1alpha1.Proxy) {
+		p.Spec.Mode, p.Spec.Endpoint = v1alpha1.ModeExternal, &v1alpha1.Endpoint{Host: "10.0.0.1", Port: 3128}
+		p.Generation, p.Status.ObservedGeneration = 2, 2
+	}
+	if p := FromObject("eu", ready(external)); p.Verdict.Health != Healthy {
+		t.Error("a restarted hub has forgotten a verdict")
+	}
+	if p := FromObject("eu", ready(external, func(p *v1alpha1.Proxy) { p.Generation = 3 })); p.Verdict.Health != Unknown {
+		t.Error("a verdict about an earlier spec is taken over")
+	}
+}
+
+func TestAVerdictOnOneThatIsGoneIsNoneOnItsNamesake(t *testing.T) {
+	external := func(p *Proxy) { p.Managed = false }
+	f := New(Options{})
+	f.Upsert(running("a", external))
+	about := f.Get(key("a")).Subject()
+	f.Upsert(running("a", external, func(p *Proxy) { p.UID = "another" }))
+	if f.SetVerdict(key("a"), about, Verdict{Health: Healthy}) {
+		t.Error("taken")
+	}
+}

@@ -19,10 +19,18 @@ var metadata = map[netip.Addr]bool{
 // thisNetwork is 0.0.0.0/8, which no other machine has (RFC 791).
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 
-// embeddings are ranges of IPv6 whose last four bytes are an IPv4 address that a
-// translator on the way may send the connection to: NAT64's well-known prefix
-// (RFC 6052) and IPv4-compatible addresses (RFC 4291).
-var embeddings = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
+// embeddings are ranges of IPv6 in which an IPv4 address is, from byte at on, that a
+// translator or tunnel on the way may send the connection to: NAT64's prefixes (RFC
+// 6052, RFC 8215), 6to4 (RFC 3056) and IPv4-compatible addresses (RFC 4291).
+var embeddings = []struct {
+	prefix netip.Prefix
+	at     int
+}{
+	{netip.MustParsePrefix("64:ff9b::/96"), 12},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), 12},
+	{netip.MustParsePrefix("2002::/16"), 2},
+	{netip.MustParsePrefix("::/96"), 12},
+}
 
 // Forbidden says what kind of address this is if nobody's proxy can be there, and
 // a probe sent there would reach the hub itself or what is around it; empty: it
@@ -42,9 +50,8 @@ func Forbidden(a netip.Addr) string {
 		return "a cloud's metadata address"
 	}
 	for _, e := range embeddings {
-		if e.Contains(a) {
-			b := a.As16()
-			return Forbidden(netip.AddrFrom4([4]byte(b[12:])))
+		if b := a.As16(); e.prefix.Contains(a) {
+			return Forbidden(netip.AddrFrom4([4]byte(b[e.at:])))
 		}
 	}
 	return ""

@@ -79,7 +79,7 @@ func (r rivals) without(k Key) rivals {
 	return r
 }
 
-// after is the one that k is told of, before the one that is told of k; each is k
+// around returns the one that is told of k, and the one that k is told of; each is k
 // itself where there is no other.
 func (r rivals) around(k Key) (before, after Key) {
 	i, there := slices.BinarySearchFunc(r, k, Key.Compare)

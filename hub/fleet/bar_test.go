@@ -131,3 +131,43 @@ func TestARivalThatComesOrGoesIsNewsToOneOther(t *testing.T) {
 		t.Errorf("%d endpoints are kept of Proxies that are gone", len(f.rivals))
 	}
 }
+
+// Followers act on each change, and on what was before it.
+func TestFollowersSeeNoMomentInWhichABarredProxyMayBeDialled(t *testing.T) {
+	for range 20 { // in whatever order the map has them
+		f := New(Options{})
+		f.SetRoutable("eu", true)
+		for _, name := range []string{"a", "b", "c"} {
+			f.Upsert(running(name, inPodNetwork))
+		}
+		now := map[Key]*Proxy{}
+		for _, p := range f.All() {
+			now[p.Key] = p
+		}
+		replaying := true
+		f.Follow(func(c Change) {
+			if !replaying && (c.New.Probeable() || c.Old != now[c.New.Key]) {
+				t.Errorf("%s: probeable %v, after %+v", c.New.Key, c.New.Probeable(), c.Old.Barred)
+			}
+			now[c.New.Key] = c.New
+		})
+		replaying = false
+		f.SetRoutable("eu", false)
+		for _, p := range f.All() {
+			if p.Barred.Kind != NotRoutable {
+				t.Errorf("%s: %+v", p.Key, p.Barred)
+			}
+		}
+	}
+}
+
+func TestABarredProxyThatIsSeenAgainUnchangedIsNoNews(t *testing.T) {
+	f := New(Options{})
+	f.Upsert(running("a", inPodNetwork))
+	told := -1
+	f.Follow(func(Change) { told++ })
+	f.Upsert(running("a", inPodNetwork))
+	if told != 0 {
+		t.Errorf("%d changes told", told)
+	}
+}

@@ -32,7 +32,6 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 			FailureThreshold: upTo(100, spec.HealthCheck.FailureThreshold),
 		},
 		Secrets: spec.ContentSecrets(), References: spec.Secrets(),
-		NeedsAuthorities: spec.TLS != nil && spec.TLS.CASecretRef != nil,
 	}
 	if spec.MaxLeases != nil {
 		p.MaxLeases = int(*spec.MaxLeases)
@@ -53,7 +52,8 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 		p.Instance = p.Endpoint()
 	}
 	p.setAccess(spec, status)
-	if p.Instance != "" && p.Endpoint() == status.Endpoint {
+	// Of an External proxy the spec alone says what a verdict is about.
+	if p.Instance != "" && p.Endpoint() == status.Endpoint && (p.Managed || o.Generation == status.ObservedGeneration) {
 		p.Verdict = claimed(status)
 	}
 	return p
@@ -69,7 +69,7 @@ func (p *Proxy) setAccess(spec *v1alpha1.ProxySpec, status *v1alpha1.ProxyStatus
 		}
 	}
 	p.Protocol = string(cmp.Or(access.Protocol, v1alpha1.ProtocolHTTP))
-	p.ServerName, p.NeedsCredentials = access.ServerName, access.Authentication
+	p.ServerName, p.NeedsCredentials, p.NeedsAuthorities = access.ServerName, access.Authentication, access.Authorities
 	p.PodNetwork = p.Managed && access.Expose != v1alpha1.ExposeHostPort && access.Expose != v1alpha1.ExposeLoadBalancer
 	// Of a cluster that does not hold its Proxies to the CRD it could be anything.
 	p.AccessUnknown = !known || !slices.Contains(protocols, v1alpha1.Protocol(p.Protocol))

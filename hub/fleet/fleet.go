@@ -48,8 +48,9 @@ func (f *Fleet) SetRoutable(cluster string, routable bool) {
 	if delete(f.routable, cluster); routable {
 		f.routable[cluster] = true
 	}
-	for _, old := range slices.Collect(maps.Values(f.clusters[cluster])) {
-		if old.PodNetwork {
+	for key := range f.clusters[cluster] {
+		// As it is by then: others may have been told of a rival meanwhile.
+		if old := f.clusters[cluster][key]; old.PodNetwork {
 			p := *old
 			f.putLocked(old, &p)
 		}
@@ -74,6 +75,9 @@ func (f *Fleet) Upsert(p Proxy) {
 	defer f.mu.Unlock()
 	old := f.clusters[p.Cluster][p.Key]
 	p = merge(old, p)
+	if old != nil {
+		p.Barred = old.Barred // what stands against it is found out when it is stored
+	}
 	if old != nil && reflect.DeepEqual(*old, p) {
 		return
 	}
@@ -282,7 +286,7 @@ func (f *Fleet) tellLocked(keys []Key) {
 	for _, key := range keys {
 		if old := f.clusters[key.Cluster][key]; old != nil {
 			p := *old
-			p.Barred = Bar{}
+			p.Barred = bar(&p, f.routable[p.Cluster], f.options.AllowLocal)
 			f.storeLocked(old, &p)
 		}
 	}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -116,5 +117,33 @@ func TestAnHTTPSProxyIsNotProbedBeforeItsAuthoritiesAreKnown(t *testing.T) {
 	await(t, f, "a", "healthy", is(fleet.Healthy))
 	if n := rec.count("a TLSFailed"); n != 0 {
 		t.Errorf("%d probes failed for want of the authorities", n)
+	}
+}
+
+// An admin who takes back that a pod network is the hub's has reasons.
+func TestNobodyIsDialledOnWhoWasRuledOutMeanwhile(t *testing.T) {
+	pod := func(p *fleet.Proxy) { p.PodNetwork, p.NeedsCredentials, p.Credentials = true, true, right }
+	f := fleet.New(fleet.Options{AllowLocal: true})
+	f.SetRoutable("eu", true)
+	start(t, f, Options{AllowLocal: true, URL: "https://site.example/", MaxInFlight: 1})
+
+	reached, cut := make(chan struct{}), make(chan struct{})
+	first := peer(t, func(conn net.Conn) {
+		close(reached)
+		_, _ = io.Copy(io.Discard, conn) // until the hub hangs up
+		close(cut)
+	})
+	calls := make(chan struct{}, 100)
+	second, last := peer(t, func(net.Conn) { calls <- struct{}{} }), make(chan struct{}, 100)
+	barrier := peer(t, func(net.Conn) { last <- struct{}{} })
+	f.Upsert(proxyAt(t, "probed", first, pod, func(p *fleet.Proxy) { p.Check.Timeout = 5 * time.Minute }))
+	<-reached
+	f.Upsert(proxyAt(t, "waits", second, pod)) // for the only slot
+	f.SetRoutable("eu", false)
+	<-cut // long before its timeout
+	f.Upsert(proxyAt(t, "other", barrier))
+	<-last
+	if len(calls) > 0 {
+		t.Error("dialled, with its credentials")
 	}
 }

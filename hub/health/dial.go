@@ -57,7 +57,7 @@ func (d dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	addresses := make([]netip.Addr, 0, len(found))
 	for _, a := range found {
 		if kind := fleet.Forbidden(a); kind != "" && !d.allowLocal {
-			return nil, &forbiddenError{fmt.Sprintf("%s%s, %s, which is not dialled", name, a, kind)}
+			return nil, &forbiddenError{fmt.Sprintf("%s%s, %s, which is not dialled: give the proxy an address that others can reach", name, a.Unmap(), kind)}
 		}
 		addresses = append(addresses, a.Unmap())
 	}

@@ -59,6 +59,10 @@ type state struct {
 	at      time.Time // when the next probe is due
 	index   int       // in the heap; -1 while a probe is under way
 	gone    bool
+	// dropped ends with the state, and with it the probe that is under way: nobody
+	// is dialled on for whom that has been ruled out.
+	dropped context.Context
+	drop    context.CancelFunc
 }
 
 // outdates says that p was probed in a way that has changed since.
@@ -100,6 +104,7 @@ func (e *Engine) changed(c fleet.Change) {
 	case !probe:
 	case s == nil:
 		s = &state{proxy: p, tracker: resume(p.Verdict), at: first(p)}
+		s.dropped, s.drop = context.WithCancel(context.Background())
 		e.states[key] = s
 		heap.Push(&e.due, s)
 		e.poke()
@@ -134,6 +139,7 @@ func keyOf(c fleet.Change) fleet.Key {
 
 func (e *Engine) dropLocked(key fleet.Key, s *state) {
 	s.gone = true
+	s.drop()
 	delete(e.states, key)
 	if s.index >= 0 {
 		heap.Remove(&e.due, s.index)
@@ -200,13 +206,18 @@ func (e *Engine) probe(ctx context.Context, s *state) {
 	e.mu.Lock()
 	p := s.proxy
 	e.mu.Unlock()
+	if s.dropped.Err() != nil {
+		return // while it waited for its turn
+	}
 	began := time.Now()
 	target := p.Check.URL
 	if target == "" {
 		target = e.URL
 	}
 	probeCtx, cancel := context.WithTimeout(ctx, p.Check.Timeout)
+	stop := context.AfterFunc(s.dropped, cancel)
 	r := e.prober.probe(probeCtx, throughOf(p), target)
+	stop()
 	cancel()
 	if ctx.Err() != nil {
 		return // the hub is stopping: what failed is not the proxy

@@ -79,7 +79,7 @@ func explain(err error, at stage, quote quoter) result {
 	case at < dialled:
 		return failure(v1alpha1.ReasonDialFailed, err.Error())
 	case errors.As(err, &insecure):
-		return failure(v1alpha1.ReasonTLSFailed, "TLS with the proxy itself: "+quote.err(insecure.error))
+		return failure(v1alpha1.ReasonTLSFailed, "TLS with the proxy itself: "+quote.proxyTLS(insecure.error))
 	case at == dialled:
 		return failure(v1alpha1.ReasonConnectRefused, "the connection broke before an answer: "+quote.err(err))
 	case at == tunnelled:

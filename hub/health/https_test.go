@@ -83,10 +83,10 @@ func TestAnHTTPSProxyIsWhoItsCertificateMustName(t *testing.T) {
 		expects         func(*through)
 		words, secretly string
 	}{
-		{"another authority", serve(other, "proxy.test"), verifying("proxy.test", ca), "unknown authority", "the certificate is signed by an unknown authority"},
-		{"an authority that the system does not know", good, system, "unknown authority", "the certificate is signed by an unknown authority"},
-		{"another name", good, verifying("another.test", ca), "not another.test", "the certificate is for another name than another.test"},
-		{"another address", good, verifying("127.0.0.1", ca), "127.0.0.1", "the certificate is for another name than 127.0.0.1"},
+		{"another authority", serve(other, "proxy.test"), verifying("proxy.test", ca), "signed by none of the authorities in tls.caSecretRef", "its certificate is signed by none of the authorities in tls.caSecretRef"},
+		{"an authority that the system does not know", good, system, "name it in tls.caSecretRef", "its certificate is signed by an authority that this system does not trust: name it in tls.caSecretRef"},
+		{"another name", good, verifying("another.test", ca), "another name than another.test: give one of its own in tls.serverName", "its certificate is for another name than another.test: give one of its own in tls.serverName"},
+		{"another address", good, verifying("127.0.0.1", ca), "another name than 127.0.0.1", "its certificate is for another name than 127.0.0.1: give one of its own in tls.serverName"},
 		{"expired", expired, verifying("proxy.test", ca), "expired", "the certificate has expired"},
 		{"no TLS", forwardProxy(t), verifying("proxy.test", ca), "does not look like a TLS handshake", "what came is not TLS"},
 		{"an alert", peer(t, script(readRecord, says(21, 3, 3, 0, 2, 2, 40))), verifying("proxy.test", ca), "handshake failure", "remote error: tls: handshake failure"},

@@ -65,7 +65,7 @@ func (p *prober) probe(ctx context.Context, via through, target string) result {
 		}
 		at.Store(int32(st))
 	}
-	quote := quoter{secret: via.Proof != nil}
+	quote := quoter{secret: via.Proof != nil, named: via.Authorities != nil}
 	transport := p.transport(via, quote, reached)
 	defer transport.CloseIdleConnections()
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{

@@ -15,7 +15,11 @@ import (
 // may echo them in all that it says: in a status line, a broken header, the name
 // on a certificate, and in whatever spelling. Of such a one only that is told
 // whose words are our own, since no list of spellings to scrub is complete.
-type quoter struct{ secret bool }
+type quoter struct {
+	secret bool
+	// named says that authorities are named for TLS with the proxy itself.
+	named bool
+}
 
 // status is an answer's status line without its protocol.
 func (q quoter) status(res *http.Response) string {
@@ -33,7 +37,26 @@ func (q quoter) refusal(words string) string {
 	if q.secret {
 		return words + ": it does not take the credentials that authSecretRef names"
 	}
-	return words
+	return words + ": name a Secret with its username and password in authSecretRef"
+}
+
+// proxyTLS is what is wrong with the certificate of the proxy itself, and what to
+// do about it.
+func (q quoter) proxyTLS(err error) string {
+	var (
+		authority x509.UnknownAuthorityError
+		hostname  x509.HostnameError
+	)
+	switch {
+	case errors.As(err, &authority) && q.named:
+		return "its certificate is signed by none of the authorities in tls.caSecretRef"
+	case errors.As(err, &authority):
+		return "its certificate is signed by an authority that this system does not trust: name it in tls.caSecretRef"
+	case errors.As(err, &hostname):
+		return "its certificate is for another name than " + hostname.Host + ": give one of its own in tls.serverName"
+	default:
+		return q.err(err)
+	}
 }
 
 // err is what broke.

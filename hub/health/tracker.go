@@ -30,6 +30,7 @@ type result struct {
 type tracker struct {
 	verdict       fleet.Verdict
 	passes, fails int // in a row
+	other         int // failures in a row for another reason than the verdict's
 	reported      time.Time
 }
 
@@ -40,14 +41,17 @@ func resume(v fleet.Verdict) tracker {
 }
 
 // record takes one result into account. It returns the verdict and whether
-// anybody has to be told: on the first verdict, on a flip, and when the
-// latency of a healthy proxy has moved enough. A verdict takes its threshold of
+// anybody has to be told: on the first verdict, on a flip, when the latency of a
+// healthy proxy has moved enough, and when an unhealthy one fails for another reason. A verdict takes its threshold of
 // results in a row, or a final one.
 func (t *tracker) record(r result, check fleet.Check, now time.Time) (fleet.Verdict, bool) {
 	if r.ok {
 		t.passes, t.fails = t.passes+1, 0
 	} else {
 		t.passes, t.fails = 0, t.fails+1
+	}
+	if t.other++; r.ok || r.reason == t.verdict.Reason {
+		t.other = 0
 	}
 	next := t.verdict
 	switch {
@@ -57,10 +61,13 @@ func (t *tracker) record(r result, check fleet.Check, now time.Time) (fleet.Verd
 		next = fleet.Verdict{Health: fleet.Unhealthy, Reason: r.reason, Message: r.message, Latency: t.verdict.Latency, Time: now}
 	case r.ok && t.verdict.Health == fleet.Healthy && moved(t.verdict.Latency, r.latency) && now.Sub(t.reported) >= reportInterval:
 		next.Latency, next.Time = r.latency, now
+	case t.verdict.Health == fleet.Unhealthy && t.other >= check.FailureThreshold && now.Sub(t.reported) >= reportInterval:
+		// One thing is repaired, and the next shows. No flip, and no news for leases.
+		next.Reason, next.Message, next.Time = r.reason, r.message, now
 	default:
 		return t.verdict, false
 	}
-	t.verdict, t.reported = next, now
+	t.verdict, t.reported, t.other = next, now, 0
 	return next, true
 }
 

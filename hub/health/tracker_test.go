@@ -54,6 +54,42 @@ func TestVerdictsFlipAtTheirThresholdAndNotBefore(t *testing.T) {
 	}
 }
 
+func TestWhoHasRepairedOneFaultIsToldOfTheNext(t *testing.T) {
+	tr := resume(fleet.Verdict{})
+	now := time.Unix(1_000_000, 0)
+	record := func(r result) (fleet.Verdict, bool) {
+		now = now.Add(check.Interval)
+		return tr.record(r, check, now)
+	}
+	auth := result{reason: "ProxyAuthRequired", message: "407"}
+	for range 3 {
+		record(fail)
+	}
+	for i, r := range []result{auth, auth, fail, auth, auth} { // not for as long as it takes
+		if _, told := record(r); told {
+			t.Errorf("told after %d", i)
+		}
+	}
+	v, told := record(auth)
+	if !told || v.Health != fleet.Unhealthy || v.Reason != auth.reason || v.Message != auth.message || v.Time != now {
+		t.Errorf("told %v: %+v", told, v)
+	}
+	quick := check
+	quick.Interval = time.Second
+	told = false
+	for range 50 { // by turns, but at most once a minute
+		for range 3 {
+			now = now.Add(quick.Interval)
+			if _, news := tr.record(fail, quick, now); news {
+				t.Fatalf("told again within a minute")
+			}
+			if now.Sub(v.Time) > 55*time.Second {
+				return
+			}
+		}
+	}
+}
+
 func TestAVerdictSaysWhatFailedAndKeepsTheLatencyThatWasKnown(t *testing.T) {
 	tr := resume(fleet.Verdict{Health: fleet.Healthy, Latency: 40 * time.Millisecond})
 	now := time.Unix(1_000_000, 0)

@@ -107,14 +107,14 @@ func TestLeasesSpreadOverTheProxies(t *testing.T) {
 func TestAProxyIsNotLeasedFromTheFlipOnAndKeepsItsLeases(t *testing.T) {
 	p := newPool(Options{}, proxy("a", limit(2)))
 	p.acquire(t, Request{})
-	p.fleet.SetVerdict(key("a"), fleet.Subject{Instance: "i-a", Endpoint: "10.0.0.1:3128"}, fleet.Verdict{Health: fleet.Unhealthy})
+	p.fleet.SetVerdict(key("a"), p.fleet.Get(key("a")).Subject(), fleet.Verdict{Health: fleet.Unhealthy})
 	if none := p.refused(t, Request{}); none != (NoMatchError{Considered: 1, Unhealthy: 1}) {
 		t.Errorf("%+v", none)
 	}
 	if n := p.Active(key("a"), "uid-a"); n != 1 {
 		t.Errorf("%d active while unhealthy", n)
 	}
-	p.fleet.SetVerdict(key("a"), fleet.Subject{Instance: "i-a", Endpoint: "10.0.0.1:3128"}, fleet.Verdict{Health: fleet.Healthy})
+	p.fleet.SetVerdict(key("a"), p.fleet.Get(key("a")).Subject(), fleet.Verdict{Health: fleet.Healthy})
 	p.fleet.Upsert(*proxy("a", limit(1), attr("region", "eu"))) // an edit
 	if none := p.refused(t, Request{}); none.AtCapacity != 1 || none.RetryAfter <= 4*time.Minute {
 		t.Errorf("%+v", none)
@@ -139,7 +139,7 @@ func TestALeaseOutlivesItsProxy(t *testing.T) {
 		namesake := proxy("a", limit(1))
 		namesake.UID = "another"
 		p.fleet.Upsert(*namesake)
-		p.fleet.SetVerdict(key("a"), fleet.Subject{Instance: "i-a", Endpoint: "10.0.0.1:3128"}, fleet.Verdict{Health: fleet.Healthy})
+		p.fleet.SetVerdict(key("a"), p.fleet.Get(key("a")).Subject(), fleet.Verdict{Health: fleet.Healthy})
 		if got := p.acquire(t, Request{}); got.Proxy.UID != "another" || got.Active != 1 {
 			t.Errorf("a namesake inherited leases: %+v", got)
 		}
@@ -246,7 +246,7 @@ func TestMaxLeasesHoldsUnderConcurrency(t *testing.T) {
 	}
 	group.Go(func() { // a fleet that changes meanwhile
 		for i := range 300 {
-			p.fleet.SetVerdict(key("b"), fleet.Subject{Instance: "i-b", Endpoint: "10.0.0.1:3128"}, fleet.Verdict{Health: fleet.Healthy, Latency: time.Duration(i)})
+			p.fleet.SetVerdict(key("b"), p.fleet.Get(key("b")).Subject(), fleet.Verdict{Health: fleet.Healthy, Latency: time.Duration(i)})
 			p.fleet.Delete(key("b"), "uid-b")
 			p.fleet.Upsert(*proxy("b", limit(most)))
 		}

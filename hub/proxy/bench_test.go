@@ -216,7 +216,7 @@ func newBench(t *testing.T, api spokeAPI, spec v1alpha1.ProxySpec) *bench {
 	budget := newBudget(Limit{})
 	everyProxy.Follow(budget.observe)
 	b.pass = pass{
-		spoke: spoke{name: "eu", clusterUID: "cluster", client: watched, direct: api.hub, provider: b.provided, recorder: b},
+		spoke: spoke{name: "eu", clusterUID: "cluster", client: watched, direct: api.hub, secrets: newSecrets(newReferences()).of("eu", "cluster", api.hub, api.hub), provider: b.provided, recorder: b},
 		hubID: "hub", providerConfig: "image", fleet: everyProxy, budget: budget, pauses: newPauses(), fresh: newFresh(), now: func() time.Time { return b.now },
 	}
 	return b

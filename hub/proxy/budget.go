@@ -81,7 +81,9 @@ type member struct {
 	// serving is the fleet's view, current that of the last pass: the instance is
 	// what is wanted.
 	serving, current bool
-	place            place
+	// barred says that nobody dials it, so that it will not come into service.
+	barred bool
+	place  place
 	// suspect says that the place is only assumed, suspectOf of which wish.
 	suspect   bool
 	suspectOf string
@@ -122,7 +124,7 @@ func (b *budget) observe(c fleet.Change) {
 		m = b.join(p, c.Old == nil, m, groups)
 	}
 	if m != nil {
-		m.serving = serving(p)
+		m.serving, m.barred = serving(p), p.Barred.Kind != fleet.NotBarred
 		b.settle(m)
 	}
 }
@@ -188,9 +190,10 @@ func (b *budget) leave(key fleet.Key) {
 	}
 }
 
-// settle ends what the Proxy costs once it is back in service.
+// settle ends what the Proxy costs once it is back in service, or its new instance
+// is where nobody dials it: that is no doing of the edit.
 func (b *budget) settle(m *member) {
-	if m.place != noPlace && m.serving && (m.current || m.suspect) {
+	if m.place != noPlace && (m.serving || m.barred) && (m.current || m.suspect) {
 		m.suspect = false
 		b.put(m, noPlace)
 	}

@@ -322,3 +322,21 @@ func TestLimits(t *testing.T) {
 		t.Error("the default is a tenth")
 	}
 }
+
+// Nobody dials them, so none will ever be healthy: that is no doing of the edit.
+func TestProxiesThatNobodyDialsAreReplacedAllTheSame(t *testing.T) {
+	r := newRollout(t, Limit{number: 1}, 0)
+	pods := func(p *fleet.Proxy) { p.PodNetwork = true }
+	for i := range 3 {
+		r.show(key(i), 0, pods)
+		r.pass(key(i))
+	}
+	r.want = 1
+	for i := range 3 {
+		if !r.pass(key(i)) {
+			t.Fatalf("%s waits for ever", key(i))
+		}
+		r.show(key(i), 1, pods)
+		r.pass(key(i))
+	}
+}

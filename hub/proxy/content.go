@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -28,13 +27,13 @@ func (e *contentError) Error() string { return e.message }
 
 // readFiles reads the content that the spec refers to. A *contentError is for
 // the user; anything else may go by itself.
-func readFiles(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (map[string][]byte, error) {
+func readFiles(ctx context.Context, read readSecretFunc, p *v1alpha1.Proxy) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if ci := p.Spec.CloudInit; ci != nil {
 		content := []byte(ci.Inline)
 		if ref := ci.SecretRef; ref != nil {
 			key := cmp.Or(ref.Key, v1alpha1.DefaultCloudInitKey)
-			data, err := readSecret(ctx, direct, p.Namespace, ref.Name, "cloud-init", v1alpha1.ReasonCloudInitError)
+			data, err := readSecret(ctx, read, p.Namespace, ref.Name, "cloud-init", v1alpha1.ReasonCloudInitError)
 			if err != nil {
 				return nil, err
 			}
@@ -46,14 +45,14 @@ func readFiles(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (ma
 		}
 		files[provider.FileUserData] = content
 	}
-	credentials, err := readCredentials(ctx, direct, p)
+	credentials, err := readCredentials(ctx, read, p)
 	if err != nil {
 		return nil, err
 	}
 	if credentials != nil {
 		files[provider.FileUsername], files[provider.FilePassword] = []byte(credentials.Username), []byte(credentials.Password)
 	}
-	if err := readCertificate(ctx, direct, p, files); err != nil {
+	if err := readCertificate(ctx, read, p, files); err != nil {
 		return nil, err
 	}
 	size := 0
@@ -68,12 +67,12 @@ func readFiles(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (ma
 }
 
 // readCredentials reads what spec.authSecretRef refers to; nil where it is absent.
-func readCredentials(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (*fleet.Credentials, error) {
+func readCredentials(ctx context.Context, read readSecretFunc, p *v1alpha1.Proxy) (*fleet.Credentials, error) {
 	if p.Spec.AuthSecretRef == nil {
 		return nil, nil
 	}
 	name := p.Spec.AuthSecretRef.Name
-	data, err := readSecret(ctx, direct, p.Namespace, name, "credentials", v1alpha1.ReasonTransientError)
+	data, err := readSecret(ctx, read, p.Namespace, name, "credentials", v1alpha1.ReasonTransientError)
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +106,12 @@ func readCredentials(ctx context.Context, direct client.Reader, p *v1alpha1.Prox
 const maxCredential, maxSOCKSCredential = 1024, 255
 
 // readCertificate adds what a Managed instance proves itself with.
-func readCertificate(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy, files map[string][]byte) error {
+func readCertificate(ctx context.Context, read readSecretFunc, p *v1alpha1.Proxy, files map[string][]byte) error {
 	if p.Spec.TLS == nil || p.Spec.TLS.SecretRef == nil {
 		return nil
 	}
 	name := p.Spec.TLS.SecretRef.Name
-	data, err := readSecret(ctx, direct, p.Namespace, name, "certificate", v1alpha1.ReasonTransientError)
+	data, err := readSecret(ctx, read, p.Namespace, name, "certificate", v1alpha1.ReasonTransientError)
 	if err != nil {
 		return err
 	}
@@ -121,7 +120,11 @@ func readCertificate(ctx context.Context, direct client.Reader, p *v1alpha1.Prox
 		return &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("certificate: Secret %s needs the keys tls.crt and tls.key, like one of type kubernetes.io/tls", name)}
 	}
 	if _, err := tls.X509KeyPair(certificate, key); err != nil { // its words may quote
-		return &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("certificate: tls.crt and tls.key in Secret %s are no certificate and its key, as PEM", name)}
+		wrong := "tls.key is not the unencrypted PEM key of the certificate in tls.crt"
+		if _, err := fleet.ParseAuthorities(certificate); err != nil {
+			wrong = "tls.crt holds no PEM certificate that can be read"
+		}
+		return &contentError{v1alpha1.ReasonTransientError, fmt.Sprintf("certificate: in Secret %s, %s", name, wrong)}
 	}
 	files[provider.FileCertificate], files[provider.FileKey] = certificate, key
 	return nil
@@ -129,13 +132,13 @@ func readCertificate(ctx context.Context, direct client.Reader, p *v1alpha1.Prox
 
 // readAuthorities reads who signs the certificate of the proxy; nil where the spec
 // does not say.
-func readAuthorities(ctx context.Context, direct client.Reader, p *v1alpha1.Proxy) (*fleet.Authorities, error) {
+func readAuthorities(ctx context.Context, read readSecretFunc, p *v1alpha1.Proxy) (*fleet.Authorities, error) {
 	if p.Spec.TLS == nil || p.Spec.TLS.CASecretRef == nil {
 		return nil, nil
 	}
 	ref := p.Spec.TLS.CASecretRef
 	key := cmp.Or(ref.Key, v1alpha1.DefaultCAKey)
-	data, err := readSecret(ctx, direct, p.Namespace, ref.Name, "authorities", v1alpha1.ReasonTransientError)
+	data, err := readSecret(ctx, read, p.Namespace, ref.Name, "authorities", v1alpha1.ReasonTransientError)
 	if err != nil {
 		return nil, err
 	}
@@ -153,11 +156,10 @@ func readAuthorities(ctx context.Context, direct client.Reader, p *v1alpha1.Prox
 	return authorities, nil
 }
 
-func readSecret(ctx context.Context, direct client.Reader, namespace, name, what, reason string) (map[string][]byte, error) {
-	var secret corev1.Secret
-	err := direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
+func readSecret(ctx context.Context, read readSecretFunc, namespace, name, what, reason string) (map[string][]byte, error) {
+	data, err := read(ctx, client.ObjectKey{Namespace: namespace, Name: name})
 	if err == nil {
-		return secret.Data, nil
+		return data, nil
 	}
 	// A cluster's Secrets are read whatever the provider; what its API server
 	// means is said in one place.

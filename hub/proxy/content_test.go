@@ -85,7 +85,7 @@ var contents = []scenario{
 		b.cloudInit("unreadable")
 		b.secret("unreadable", map[string]string{"user-data": "x"})
 		b.ready()
-		b.pass.direct = refusing{b.pass.direct}
+		b.pass.secrets = newSecrets(newReferences()).of("eu", "cluster", b.admin, refusing{b.pass.direct})
 		b.provided.inst.State = provider.StateStopped
 		if _, err := b.once(); err == nil {
 			b.t.Error("not tried again")

@@ -73,6 +73,7 @@ func SetUp(mgr mcmanager.Manager, o Options) error {
 	}
 	r := &reconciler{Options: o, clusters: mgr.GetCluster, budget: newBudget(o.MaxUnavailable), pauses: newPauses(), fresh: newFresh()}
 	refs := newReferences()
+	r.secrets = newSecrets(refs)
 	err := mcbuilder.ControllerManagedBy(mgr).
 		Named("proxy").
 		Watches(&v1alpha1.Proxy{}, onProxies(r.fresh)).
@@ -122,6 +123,7 @@ type reconciler struct {
 	budget   *budget
 	pauses   *pauses
 	fresh    *fresh
+	secrets  *secrets
 	clusters func(context.Context, multicluster.ClusterName) (cluster.Cluster, error)
 }
 
@@ -155,6 +157,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	s := &pass{
 		spoke: spoke{
 			name: name, clusterUID: clusterUID, client: cl.GetClient(), direct: cl.GetAPIReader(),
+			secrets:  r.secrets.of(name, clusterUID, cl.GetClient(), cl.GetAPIReader()),
 			provider: instances,
 			recorder: cl.GetEventRecorder("proxy-operator"),
 		},

@@ -55,11 +55,11 @@ func news(before, after *v1alpha1.ProxyStatus, told string) []note {
 	switch {
 	case barred[is.Reason] && was.Reason != is.Reason:
 		all = append(all, note{warning, is.Reason, is.Message})
+	case is.Status == metav1.ConditionFalse && was.Reason != is.Reason:
+		all = append(all, note{warning, is.Reason, is.Message})
 	case was.Status == is.Status:
 	case is.Status == metav1.ConditionTrue:
 		all = append(all, note{normal, is.Reason, is.Message})
-	case is.Status == metav1.ConditionFalse:
-		all = append(all, note{warning, is.Reason, is.Message})
 	}
 	return all
 }

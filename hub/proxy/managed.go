@@ -45,7 +45,7 @@ func (w wanted) asked() *fleet.Credentials {
 // want reads what the instance is to be made of. An error may go by itself.
 func (s *pass) want(ctx context.Context, p *v1alpha1.Proxy) (wanted, error) {
 	want := wanted{made: made{uid: string(p.UID), spec: &p.Spec}}
-	files, err := readFiles(ctx, s.direct, p)
+	files, err := readFiles(ctx, s.secrets, p)
 	var content *contentError
 	if errors.As(err, &content) {
 		want.blocked = trouble{content.reason, content.message, pollDrift}
@@ -223,6 +223,9 @@ func (s *pass) know(ctx context.Context, p *v1alpha1.Proxy, t *target) error {
 	if err != nil {
 		return fmt.Errorf("read the instance's credentials: %w", err)
 	}
+	if had := t.inst.Access; had != nil && had.Authentication && files[provider.FilePassword] == nil {
+		return nil // it has some, and nobody can say which
+	}
 	t.credentials = &fleet.Credentials{Username: string(files[provider.FileUsername]), Password: string(files[provider.FilePassword])}
 	return nil
 }
@@ -254,7 +257,7 @@ func (s *pass) stage(p *v1alpha1.Proxy, t target, next step) {
 		inst = nil // somebody else's: its id and address are not this Proxy's
 	}
 	if t.ours() {
-		s.reveals = reveals{inst.ProviderID, t.credentials, t.want.authorities}
+		s.reveals = reveals{inst.ProviderID, t.credentials, s.authorities(p, t)}
 	}
 	setInstance(p, inst, t.fit == fits)
 	message := next.message
@@ -264,6 +267,16 @@ func (s *pass) stage(p *v1alpha1.Proxy, t target, next step) {
 	}
 	setProvisioned(p, next.provisioned, next.reason, message)
 	finishStatus(p, s.seen(p), p.Status.ProviderID)
+}
+
+// authorities are those to go by for the instance; nil: those that are known. One
+// that is not what is wanted was signed by those before, if anybody knows them.
+func (s *pass) authorities(p *v1alpha1.Proxy, t target) *fleet.Authorities {
+	seen := s.fleet.Get(s.key(p))
+	if t.fit != fits && seen != nil && seen.Instance == t.inst.ProviderID && seen.Authorities != nil {
+		return nil
+	}
+	return t.want.authorities
 }
 
 // do carries the plan out. What it creates is the target's instance then.

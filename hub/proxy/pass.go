@@ -39,7 +39,8 @@ type spoke struct {
 	name       string
 	clusterUID string
 	client     client.Client
-	direct     client.Reader     // never a cache
+	direct     client.Reader // never a cache
+	secrets    readSecretFunc
 	provider   provider.Provider // nil: this hub has none of that name
 	recorder   events.EventRecorder
 }
@@ -93,17 +94,8 @@ func (s *pass) run(ctx context.Context, p *v1alpha1.Proxy) (ctrl.Result, error) 
 	known := external || s.provider != nil
 	var want wanted
 	var unread error
-	switch {
-	case deleting || !known:
-	case external:
-		unread = s.readExternal(ctx, p, &want)
-	default:
-		want, unread = s.want(ctx, p)
-	}
 	if !deleting && known {
-		unread = cmp.Or(unread, s.readAuthorities(ctx, p, &want))
-	}
-	if !deleting && known {
+		want, unread = s.read(ctx, p)
 		if err := s.claim(ctx, p, want.hash); err != nil {
 			return conflictLater(err)
 		}
@@ -134,17 +126,33 @@ func (s *pass) run(ctx context.Context, p *v1alpha1.Proxy) (ctrl.Result, error) 
 		}
 		return conflictLater(patchErr)
 	}
+	s.reveal(p)
+	if s.raced {
+		// What others have changed under this pass is for the next to look at.
+		res.RequeueAfter = spread(retrySoon)
+	}
+	return res, err
+}
+
+// read reads what the spec refers to. An error may go by itself.
+func (s *pass) read(ctx context.Context, p *v1alpha1.Proxy) (want wanted, unread error) {
+	if p.Spec.Mode == v1alpha1.ModeExternal {
+		unread = s.readExternal(ctx, p, &want)
+	} else {
+		want, unread = s.want(ctx, p)
+	}
+	unread = cmp.Or(unread, s.readAuthorities(ctx, p, &want))
+	return want, unread
+}
+
+// reveal tells the fleet what clients of the instance need.
+func (s *pass) reveal(p *v1alpha1.Proxy) {
 	if s.reveals.credentials != nil {
 		s.fleet.SetCredentials(s.key(p), s.reveals.instance, s.reveals.credentials)
 	}
 	if s.reveals.authorities != nil {
 		s.fleet.SetAuthorities(s.key(p), s.reveals.instance, s.reveals.authorities)
 	}
-	if s.raced {
-		// What others have changed under this pass is for the next to look at.
-		res.RequeueAfter = spread(retrySoon)
-	}
-	return res, err
 }
 
 // unknown is about a Proxy of a provider that this hub does not have, as one of a
@@ -158,10 +166,7 @@ func (s *pass) unknown(p *v1alpha1.Proxy) {
 
 // readExternal reads the credentials of a proxy that somebody else runs.
 func (s *pass) readExternal(ctx context.Context, p *v1alpha1.Proxy, want *wanted) error {
-	if !p.DeletionTimestamp.IsZero() {
-		return nil
-	}
-	credentials, err := readCredentials(ctx, s.direct, p)
+	credentials, err := readCredentials(ctx, s.secrets, p)
 	var content *contentError
 	if errors.As(err, &content) {
 		want.blocked = trouble{content.reason, content.message, pollDrift}
@@ -176,7 +181,7 @@ func (s *pass) readExternal(ctx context.Context, p *v1alpha1.Proxy, want *wanted
 func (s *pass) readAuthorities(ctx context.Context, p *v1alpha1.Proxy, want *wanted) error {
 	var err error
 	var content *contentError
-	if want.authorities, err = readAuthorities(ctx, s.direct, p); errors.As(err, &content) {
+	if want.authorities, err = readAuthorities(ctx, s.secrets, p); errors.As(err, &content) {
 		want.unverified = content.message
 		return nil
 	}
@@ -205,12 +210,9 @@ func (s *pass) external(p *v1alpha1.Proxy, want wanted, unread error) (ctrl.Resu
 		if errors.Is(unread, provider.ErrLasting) {
 			unread, res.RequeueAfter = nil, spread(pollDrift)
 		}
-	case want.blocked != trouble{}:
-		s.told, res.RequeueAfter = want.blocked.reason, spread(want.blocked.wait)
-		setProvisioned(p, true, v1alpha1.ReasonExternalEndpoint, withDetail(sentence, want.blocked.message))
-	case want.unverified != "":
+	case want.blocked != trouble{} || want.unverified != "":
 		s.told, res.RequeueAfter = v1alpha1.ReasonTransientError, spread(pollDrift)
-		setProvisioned(p, true, v1alpha1.ReasonExternalEndpoint, withDetail(sentence, want.unverified))
+		setProvisioned(p, true, v1alpha1.ReasonExternalEndpoint, withDetail(withDetail(sentence, want.blocked.message), want.unverified))
 	default:
 		setProvisioned(p, true, v1alpha1.ReasonExternalEndpoint, sentence)
 	}

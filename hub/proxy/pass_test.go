@@ -194,6 +194,17 @@ func TestPass(t *testing.T) {
 			t.Run(tc.name, func(t *testing.T) { tc.run(newBench(t, api, managedSpec)) })
 		}
 	}
+	t.Run("what an External Proxy lacks is told in full", func(t *testing.T) {
+		b := newBench(t, api, v1alpha1.ProxySpec{
+			Mode: v1alpha1.ModeExternal, Endpoint: &v1alpha1.Endpoint{Host: "203.0.113.7", Port: 8080}, Protocol: v1alpha1.ProtocolHTTPS,
+			AuthSecretRef: &v1alpha1.SecretReference{Name: "no-auth"}, TLS: &v1alpha1.TLS{CASecretRef: &v1alpha1.CASecretReference{Name: "no-ca"}},
+		})
+		b.mustOnce()
+		b.mustOnce() // the fleet has seen it
+		b.shows("Probing True ExternalEndpoint")
+		b.says("there is no Secret no-auth", "there is no Secret no-ca")
+		b.isHealthy("Unknown/Probing: not probed", "there is no Secret no-auth")
+	})
 	t.Run("an External Proxy held by somebody's finalizer shows that it goes", func(t *testing.T) {
 		b := newBench(t, api, v1alpha1.ProxySpec{Mode: v1alpha1.ModeExternal, Endpoint: &v1alpha1.Endpoint{Host: "203.0.113.7", Port: 8080}})
 		b.edit(func(p *v1alpha1.Proxy) { p.Finalizers = []string{"example.com/hold"} })

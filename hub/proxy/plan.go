@@ -92,12 +92,13 @@ const (
 
 // Reasons of Events that are no condition's.
 const (
-	toldRestarting = "InstanceRestarting"
-	toldNewer      = "NewerInstance"
-	toldLabelsLost = "LabelsLost"
-	toldWaits      = "InstanceWaits"
-	toldOverdue    = "InstanceOverdue"
-	toldRepair     = "InstanceRepaired"
+	toldRestarting  = "InstanceRestarting"
+	toldUnreachable = "InstanceUnreachable"
+	toldNewer       = "NewerInstance"
+	toldLabelsLost  = "LabelsLost"
+	toldWaits       = "InstanceWaits"
+	toldOverdue     = "InstanceOverdue"
+	toldRepair      = "InstanceRepaired"
 )
 
 // notRunning is said from the creation on: that a provider has begun is no news.
@@ -151,6 +152,9 @@ func planKept(s situation) step {
 			message: "the instance runs on, and cannot be replaced: " + s.blocked.message, wait: pollDrift, told: s.blocked.reason}
 	case inst.State == provider.StateRunning:
 		return step{act: actNone, provisioned: true, reason: reasonCreated, message: "the instance runs", wait: pollDrift}
+	case s.seenRunning && inst.Host == "" && inst.Access != nil && inst.Access.Expose == "LoadBalancer":
+		return step{act: actNone, provisioned: true, reason: reasonCreated,
+			message: withDetail("the instance cannot be reached", inst.Message), wait: pollSoon, told: toldUnreachable}
 	case s.seenRunning:
 		// A restarting container is the health engine's business: it may be back
 		// before a probe has noticed.

@@ -33,6 +33,11 @@ func says(text string) func(*provider.Instance) {
 	return func(i *provider.Instance) { i.Message = text }
 }
 
+// balanced has a load balancer without an address.
+func balanced(i *provider.Instance) {
+	i.Host, i.Access = "", &v1alpha1.Access{Expose: v1alpha1.ExposeLoadBalancer}
+}
+
 func lacks(text string) func(*provider.Instance) {
 	return func(i *provider.Instance) { i.Lacks = text }
 }
@@ -81,6 +86,9 @@ func TestPlan(t *testing.T) {
 			step{actDelete, false, "Replacing", "the spec, or what it refers to, has changed", pollSoon, ""}},
 		{"it lacks something, and what it should be is not known: leave it", situation{fit: unknowing, blocked: noSecret, inst: instance(provider.StateRunning, lacks("its Service"))},
 			step{actNone, true, "Created", "the instance runs on, and cannot be replaced", pollDrift, "CloudInitError"}},
+		{"its load balancer has lost its address after it ran: stays provisioned", situation{seenRunning: true,
+			inst: instance(provider.StateProvisioning, says("the load balancer has no address yet"), balanced)},
+			step{actNone, true, "Created", "the instance cannot be reached: the load balancer has no address yet", pollSoon, toldUnreachable}},
 		{"stopped: replace", situation{seenRunning: true, inst: instance(provider.StateStopped, says("Evicted"))},
 			step{actDelete, false, "Replacing", "the instance has stopped and is being replaced: Evicted", pollSoon, ""}},
 		{"cloud-init is gone, the instance runs: it serves on, and that is told", situation{fit: unknowing, blocked: noSecret, inst: instance(provider.StateRunning)},

@@ -68,7 +68,7 @@ var reached = []scenario{
 		if a := seen.Approach(); a.Protocol != "https" || a.ServerName != "proxy.example" || a.Authorities == nil || a.Authorities.PEM != string(ca.PEM) {
 			b.t.Errorf("the fleet knows %+v", a)
 		}
-		want := &v1alpha1.Access{Protocol: v1alpha1.ProtocolHTTPS, Expose: v1alpha1.ExposePodIP, ServerName: "proxy.example"}
+		want := &v1alpha1.Access{Protocol: v1alpha1.ProtocolHTTPS, Expose: v1alpha1.ExposePodIP, ServerName: "proxy.example", Authorities: true}
 		if got := b.proxy().Status.Access; got == nil || *got != *want {
 			b.t.Errorf("status.access is %+v, want %+v", got, want)
 		}
@@ -85,7 +85,10 @@ var reached = []scenario{
 		b.says("needs the keys tls.crt and tls.key")
 		b.secret("broken", map[string]string{"tls.crt": string(pair.Certificate), "tls.key": string(other.Key)})
 		b.mustOnce()
-		b.says("are no certificate and its key")
+		b.says("tls.key is not the unencrypted PEM key of the certificate in tls.crt")
+		b.secret("broken", map[string]string{"tls.crt": "nonsense", "tls.key": string(other.Key)})
+		b.mustOnce()
+		b.says("tls.crt holds no PEM certificate")
 		if b.provided.creates() > 0 {
 			b.t.Error("asked for an instance all the same")
 		}
@@ -120,17 +123,17 @@ var reached = []scenario{
 	}},
 	{"an instance comes up while its authorities are missing, and is probed once they are there", func(b *bench) {
 		ca, _ := b.pair()
-		b.https("", "ca")
+		b.https("", "later")
 		b.mustOnce()
 		b.provided.run()
 		b.mustOnce()
 		b.mustOnce() // the fleet has seen the instance
 		b.shows("Probing True Created")
-		b.isHealthy("Unknown/Probing", "condition Provisioned says why")
+		b.isHealthy("Unknown/Probing", "authorities: there is no Secret later")
 		if b.pass.fleet.Get(b.fleetKey()).Probeable() {
 			b.t.Error("probed without")
 		}
-		b.secret("ca", map[string]string{"ca.crt": string(ca.PEM)})
+		b.secret("later", map[string]string{"ca.crt": string(ca.PEM)})
 		b.mustOnce()
 		b.says("the instance runs")
 		if !b.pass.fleet.Get(b.fleetKey()).Probeable() {
@@ -145,6 +148,76 @@ var reached = []scenario{
 		b.says("cannot be replaced")
 		if p := b.pass.fleet.Get(b.fleetKey()); !p.Offerable() || p.Approach() != (fleet.Approach{Protocol: "http"}) {
 			b.t.Errorf("it is reached by %+v", p.Approach())
+		}
+	}},
+	{"an edit that waits leaves an https instance verified as it is", func(b *bench) {
+		ca, pair := b.pair()
+		b.https("waits", "waits")
+		b.secret("waits", map[string]string{"tls.crt": string(pair.Certificate), "tls.key": string(pair.Key), "ca.crt": string(ca.PEM)})
+		b.ready()
+		b.edit(func(p *v1alpha1.Proxy) {
+			p.Spec.Protocol, p.Spec.TLS, p.Spec.AuthSecretRef = v1alpha1.ProtocolSOCKS5, nil, &v1alpha1.SecretReference{Name: "absent"}
+		})
+		b.mustOnce()
+		b.says("cannot be replaced")
+		p := b.pass.fleet.Get(b.fleetKey())
+		if a := p.Approach(); !p.Offerable() || a.Protocol != "https" || a.Authorities == nil || a.Authorities.PEM != string(ca.PEM) {
+			b.t.Errorf("offerable %v, reached by %+v", p.Offerable(), a)
+		}
+	}},
+	{"while a new certificate waits for its turn, the old one is verified by who has signed that", func(b *bench) {
+		ca, pair := b.pair()
+		b.https("both", "both")
+		b.secret("both", map[string]string{"tls.crt": string(pair.Certificate), "tls.key": string(pair.Key), "ca.crt": string(ca.PEM)})
+		b.ready()
+		// Another Proxy of the same Secret has the only place.
+		other := *b.pass.fleet.Get(b.fleetKey())
+		other.Name, other.UID, other.Instance, other.Host = "other", "other", "other", "10.0.0.2"
+		b.pass.fleet.Upsert(other)
+		b.pass.budget.seen(other.Key, "x", false, false)
+		if held := b.pass.budget.replace(other.Key); held != "" {
+			b.t.Fatal(held)
+		}
+		ca2, pair2 := b.pair()
+		b.secret("both", map[string]string{"tls.crt": string(pair2.Certificate), "tls.key": string(pair2.Key), "ca.crt": string(ca2.PEM)})
+		b.mustOnce()
+		b.says("waits to be replaced")
+		if a := b.pass.fleet.Get(b.fleetKey()).Approach().Authorities; a == nil || a.PEM != string(ca.PEM) {
+			b.t.Error("verified by who has signed the next one")
+		}
+	}},
+	{"an instance whose password nobody knows any more is not leased without one", func(b *bench) {
+		b.edit(func(p *v1alpha1.Proxy) { p.Spec.AuthSecretRef = &v1alpha1.SecretReference{Name: "lost"} })
+		b.secret("lost", map[string]string{"username": "u", "password": "one"})
+		b.ready()
+		b.provided.inst.Access = b.proxy().Status.Access
+		b.unsecret("lost")
+		b.provided.request.Files = nil // somebody has deleted the Secret of its files
+		b.restart()
+		b.mustOnce()
+		if p := b.pass.fleet.Get(b.fleetKey()); p.Probeable() || p.Offerable() {
+			b.t.Error("probed or leased")
+		}
+	}},
+	{"a load balancer that has lost its address is dialled by nobody", func(b *bench) {
+		b.edit(func(p *v1alpha1.Proxy) {
+			p.Spec.Kubernetes = &v1alpha1.KubernetesSpec{Expose: v1alpha1.ExposeLoadBalancer}
+		})
+		b.mustOnce()
+		b.provided.run()
+		b.provided.inst.Access, b.provided.inst.Host = b.proxy().Spec.AccessTo(), "203.0.113.7"
+		b.mustOnce()
+		b.provided.inst.Host, b.provided.inst.State, b.provided.inst.Message = "", provider.StateProvisioning, "the load balancer has no address yet"
+		b.mustOnce()
+		b.shows("Probing True Created")
+		b.says("the instance cannot be reached: the load balancer has no address yet")
+		if p := b.pass.fleet.Get(b.fleetKey()); p.Host != "" || p.Probeable() {
+			b.t.Errorf("dialled at %q", p.Host)
+		}
+		b.provided.inst.Host, b.provided.inst.State, b.provided.inst.Message = "203.0.113.8", provider.StateRunning, ""
+		b.mustOnce()
+		if s := b.proxy().Status; s.Endpoint != "203.0.113.8:3128" {
+			b.t.Errorf("endpoint %s", s.Endpoint)
 		}
 	}},
 	{"after a restart an instance tells itself how it is reached", func(b *bench) {

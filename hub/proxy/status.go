@@ -49,9 +49,8 @@ func provisioned(p *v1alpha1.Proxy) bool {
 	return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionProvisioned)
 }
 
-// setInstance stages what the status says about the instance; nil for none.
-// Only one that is known to be what the spec asks for is known to listen on its
-// port.
+// setInstance stages what the status says about the instance; nil for none. Only one
+// that is known to be what the spec asks for is known to be reached as it says.
 func setInstance(p *v1alpha1.Proxy, inst *provider.Instance, known bool) {
 	if inst == nil {
 		p.Status.ProviderID, p.Status.IP, p.Status.Endpoint, p.Status.Access = "", "", "", nil
@@ -61,29 +60,50 @@ func setInstance(p *v1alpha1.Proxy, inst *provider.Instance, known bool) {
 		p.Status.IP, p.Status.Endpoint, p.Status.Access = "", "", nil
 	}
 	p.Status.ProviderID = inst.ProviderID
-	switch {
-	case known:
-		p.Status.Access = p.Spec.AccessTo()
-		// Whose address it is can only be said by who has found it.
-		p.Status.Access.Expose = v1alpha1.ExposePodIP
-		if inst.Access != nil {
-			p.Status.Access.Expose = inst.Access.Expose
+	was := p.Status.Access
+	if p.Status.Access = access(p, inst, known); inst.Host == "" {
+		// A restarting instance may show no address for a moment, and keeps the one it
+		// had. A load balancer's that is gone may be somebody else's by now.
+		if a := p.Status.Access; a != nil && a.Expose == v1alpha1.ExposeLoadBalancer || was != nil && (a == nil || a.Expose != was.Expose) {
+			p.Status.IP, p.Status.Endpoint = "", ""
 		}
-	case inst.Access != nil:
-		p.Status.Access = inst.Access
-	}
-	// A restarting instance may show no address for a moment; it keeps the one
-	// it had until it shows another.
-	if inst.Host == "" {
 		return
 	}
 	p.Status.IP = inst.Host
-	if _, port, err := net.SplitHostPort(p.Status.Endpoint); known || err == nil {
-		if known {
-			port = strconv.Itoa(int(p.Spec.ListenPort()))
-		}
+	port := ""
+	switch {
+	case inst.Port != 0:
+		port = strconv.Itoa(int(inst.Port))
+	case known:
+		port = strconv.Itoa(int(p.Spec.ListenPort()))
+	default:
+		_, port, _ = net.SplitHostPort(p.Status.Endpoint) // of none there is none
+	}
+	if port != "" {
 		p.Status.Endpoint = net.JoinHostPort(inst.Host, port)
 	}
+}
+
+// access is how clients reach the instance: as the spec says if it is known to be
+// made of that, as before or as it says itself otherwise. Whose address it has can
+// only be said by who has found it.
+func access(p *v1alpha1.Proxy, inst *provider.Instance, known bool) *v1alpha1.Access {
+	a := p.Status.Access
+	switch {
+	case known:
+		a = p.Spec.AccessTo()
+	case a == nil:
+		a = inst.Access
+	}
+	if a == nil {
+		return nil
+	}
+	a = a.DeepCopy()
+	a.Expose = v1alpha1.ExposePodIP
+	if inst.Access != nil {
+		a.Expose = inst.Access.Expose
+	}
+	return a
 }
 
 // setBarred stages why nobody dials the Proxy.
@@ -99,7 +119,7 @@ func setBarred(p *v1alpha1.Proxy, seen *fleet.Proxy) {
 			bar.Rival, p.Status.Endpoint))
 	case fleet.EndpointForbidden:
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionFalse, v1alpha1.ReasonEndpointForbidden,
-			bar.Detail+", which is not dialled: give the proxy an address that others can reach, or run the hub with --allow-local-endpoints")
+			bar.Detail+", which is not dialled: give the proxy an address that others can reach. Only a hub that runs with --allow-local-endpoints dials such a one")
 	}
 }
 
@@ -107,7 +127,7 @@ func setBarred(p *v1alpha1.Proxy, seen *fleet.Proxy) {
 // from the engine's verdict. seen is the fleet's view, nil when it has none.
 func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 	var v fleet.Verdict
-	same := seen != nil && seen.UID == string(p.UID) && seen.Subject() == fleet.Subject{Instance: instance, Endpoint: p.Status.Endpoint}
+	same := seen != nil && seen.Subject() == fleet.Subject{UID: string(p.UID), Instance: instance, Endpoint: p.Status.Endpoint}
 	if same {
 		v = seen.Verdict
 	}
@@ -118,7 +138,10 @@ func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 	case same && seen.Barred.Kind != fleet.NotBarred:
 		setBarred(p, seen)
 	case seen != nil && seen.Lacks():
-		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "what clients need is not known: condition Provisioned says why")
+		why := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned).Message
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "not probed, since not all is known that clients need: "+why)
+	case seen != nil && seen.AccessUnknown && p.Status.Access == nil && p.Spec.Mode != v1alpha1.ModeExternal:
+		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing, "not probed, since the instance does not say how it is reached: annotation "+v1alpha1.AnnotationAccess+" is missing on it")
 	case v.Health == fleet.Healthy:
 		setCondition(p, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v.Reason, v.Message)
 		p.Status.LatencyMillis = v.LatencyMillis()

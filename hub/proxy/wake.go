@@ -146,24 +146,29 @@ func onSecrets(refs *references) handlers {
 
 // references knows which Proxies refer to a Secret.
 type references struct {
+	forget func(shared) // is called when nobody refers to a Secret any more
+
 	mu     sync.Mutex
 	byName map[shared]map[fleet.Key]bool
 }
 
-func newReferences() *references { return &references{byName: map[shared]map[fleet.Key]bool{}} }
+func newReferences() *references {
+	return &references{forget: func(shared) {}, byName: map[shared]map[fleet.Key]bool{}}
+}
+
+// ifReferred runs f if a Proxy refers to the Secret, and before forget is called.
+func (r *references) ifReferred(secret shared, f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.byName[secret]) > 0 {
+		f()
+	}
+}
 
 // observe follows the fleet.
 func (r *references) observe(c fleet.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.Old != nil {
-		for _, secret := range c.Old.References {
-			s := shared{c.Old.Cluster, c.Old.Namespace, secret}
-			if delete(r.byName[s], c.Old.Key); len(r.byName[s]) == 0 {
-				delete(r.byName, s)
-			}
-		}
-	}
 	if c.New != nil {
 		for _, secret := range c.New.References {
 			s := shared{c.New.Cluster, c.New.Namespace, secret}
@@ -171,6 +176,19 @@ func (r *references) observe(c fleet.Change) {
 				r.byName[s] = map[fleet.Key]bool{}
 			}
 			r.byName[s][c.New.Key] = true
+		}
+	}
+	if c.Old == nil {
+		return
+	}
+	for _, secret := range c.Old.References {
+		if c.New != nil && slices.Contains(c.New.References, secret) {
+			continue
+		}
+		s := shared{c.Old.Cluster, c.Old.Namespace, secret}
+		if delete(r.byName[s], c.Old.Key); len(r.byName[s]) == 0 {
+			delete(r.byName, s)
+			r.forget(s)
 		}
 	}
 }

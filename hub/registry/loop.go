@@ -180,10 +180,9 @@ func (l *loop) succeeded(a attempt) {
 			st.reviewed(a.id.version)
 			return
 		}
-		l.settled, l.serves, l.dialled = true, a.want, l.routable
+		l.settled, l.serves = true, a.want
 		st.connected(a.want.key, a.want.server(), strings.Join(a.want.namespaces, ", "), a.conn.identity.version, a.conn.identity.clusterUID, now)
 	})
-	l.route()
 }
 
 // failedToRenew takes note of a fault of the connection that is there. One that

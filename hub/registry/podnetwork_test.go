@@ -2,6 +2,7 @@ package registry
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -58,7 +59,7 @@ func TestAWordOnThePodNetworkThatIsNoneIsRefused(t *testing.T) {
 	barredAs(t, r, "eu", "a", fleet.NotBarred)
 	for _, said := range []string{"true", "", "Routable"} {
 		aged(r, "eu", 0, raw, podNetwork(said))
-		barredAs(t, r, "eu", "a", fleet.NotRoutable)
+		barredAs(t, r, "eu", "a", fleet.NotBarred) // what was said before holds, like all that a refused Secret held
 		st := s.State()
 		if !st.Ready || st.CredentialReason != v1alpha1.ReasonKubeconfigInvalid || !strings.Contains(st.CredentialMessage, "write routable, or remove it") {
 			t.Errorf("%q: %+v", said, st)
@@ -81,21 +82,30 @@ func TestAWordOnThePodNetworkIsAboutTheClusterItCameWith(t *testing.T) {
 	second.SetUID("uid-second")
 	first.Put(managedPod("a", "10.0.0.1"))
 	second.Put(managedPod("b", "10.0.0.1"))
-	r, _ := started(t)
+	r, _ := startedWith(t, often)
 	s := aged(r, "eu", 0, first.Kubeconfig(theToken))
 	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
 	barredAs(t, r, "eu", "a", fleet.NotRoutable)
-	opened := false
+	var opened atomic.Bool
 	r.Fleet.Follow(func(c fleet.Change) {
-		opened = opened || c.New != nil && c.New.Name == "a" && c.New.Barred.Kind == fleet.NotBarred
+		if c.New != nil && c.New.Name == "a" && c.New.Barred.Kind == fleet.NotBarred {
+			opened.Store(true)
+		}
 	})
 	other := second.Kubeconfig(theToken)
 	aged(r, "eu", 0, other, podNetwork("routable")) // leads to another cluster, which nobody has accepted
 	until(t, s, "refused", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonIdentityChanged })
+	// The connection to the first is renewed meanwhile.
+	first.Unavailable(true)
+	until(t, s, "lost", reason(v1alpha1.ReasonUnreachable))
+	first.Unavailable(false)
+	until(t, s, "back", reason(v1alpha1.ReasonConnected))
+	first.Put(managedPod("c", "10.0.0.3"))
+	barredAs(t, r, "eu", "c", fleet.NotRoutable)
 	aged(r, "eu", 0, other, podNetwork("routable"), accepting("uid-second"))
 	barredAs(t, r, "eu", "b", fleet.NotBarred)
 	r.deregister("eu")
-	if opened {
+	if opened.Load() {
 		t.Error("pods of the first cluster could be dialled on the word about the second")
 	}
 	// The name says nothing about the next that has it.

@@ -70,7 +70,7 @@ func hashOf(kubeconfig []byte) string {
 // vet turns a registration into a credential, or says all that is wrong with it.
 func vet(name string, r registration, allowed kubeconfig.Options) (*credential, error) {
 	if r.local != nil {
-		return &credential{config: r.local, key: r.key(), local: true}, nil
+		return &credential{config: r.local, key: r.key(), local: true, routable: true}, nil
 	}
 	refusal := &kubeconfig.Refusal{}
 	config, err := kubeconfig.Vet(r.kubeconfig, allowed)
@@ -90,7 +90,7 @@ func vet(name string, r registration, allowed kubeconfig.Options) (*credential, 
 	if len(refusal.Reasons) > 0 {
 		return nil, refusal
 	}
-	return &credential{config: config, hash: hashOf(r.kubeconfig), key: r.key(), namespaces: namespaces}, nil
+	return &credential{config: config, hash: hashOf(r.kubeconfig), key: r.key(), namespaces: namespaces, routable: r.routable()}, nil
 }
 
 // maxNamespaces bounds the annotation: each costs a watch of every kind, and reviews.
@@ -131,9 +131,9 @@ func (s *spoke) offer(r registration) {
 	s.update(func(st *State) {
 		same := st.offer == key
 		s.accept, st.Shadowed, s.routable = r.accept, r.shadowed, r.routable()
-		// What is said beside another kubeconfig is not about the cluster that serves.
-		about := s.serves == nil || s.serves.hash == hashOf(r.kubeconfig) || r.local != nil
-		s.dialled = s.routable && (about || s.dialled)
+		if r.routable() || r.podNetwork == nil { // anything else is no word
+			s.sayLocked(key, r.routable())
+		}
 		switch {
 		case same: // a word of the admin about it
 		case err != nil:
@@ -153,12 +153,32 @@ func (s *spoke) offer(r registration) {
 	poke(s.changed)
 }
 
-// route tells the fleet whether addresses of the spoke's pods may be dialled.
+// sayLocked takes the word on the pod network to the credentials that it is about.
+// One that is taken back is about all of them.
+func (s *spoke) sayLocked(key string, routable bool) {
+	for _, cred := range []*credential{s.want, s.serves, s.feeds} {
+		if cred != nil && (cred.key == key || !routable) {
+			cred.routable = routable
+		}
+	}
+}
+
+// route tells the fleet whether addresses of the spoke's pods may be dialled: as is
+// said of the cluster whose Proxies it shows.
 func (s *spoke) route() {
 	s.gate.unlessShut(func() {
 		s.mu.Lock()
-		dialled := s.dialled
+		routable := s.feeds != nil && s.feeds.routable
 		s.mu.Unlock()
-		s.registry.Fleet.SetRoutable(s.name, dialled)
+		s.registry.Fleet.SetRoutable(s.name, routable)
+		s.update(func(st *State) { st.dials(routable) })
 	})
+}
+
+// feed makes the credential's cluster the one whose Proxies the fleet shows.
+func (s *spoke) feed(cred *credential) {
+	s.mu.Lock()
+	s.feeds = cred
+	s.mu.Unlock()
+	s.route()
 }

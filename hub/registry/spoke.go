@@ -34,6 +34,9 @@ type credential struct {
 	namespaces []string
 	// local says that this is the hub's own cluster.
 	local bool
+	// routable says that addresses of its pods are the hub's to dial; guarded by
+	// the spoke's mu.
+	routable bool
 }
 
 // server is the URL of the API server.
@@ -65,9 +68,9 @@ type spoke struct {
 	want    *credential // what was offered last; nil: it is refused at sight
 	serves  *credential // what serves; nil: nothing
 	permit  *permit     // of the connections to the present cluster
-	// routable says that addresses of pods may be dialled in the cluster that was
-	// offered last, dialled that they are in the one that serves.
-	routable, dialled bool
+	feeds   *credential // what led to the cluster whose Proxies the fleet shows
+	// routable is the word on the pod network that was given last.
+	routable bool
 
 	claim claim
 	waits string // the cluster that this spoke may not have, for now
@@ -258,6 +261,7 @@ func (s *spoke) engage(ctx context.Context, next *connection) error {
 		err = s.standing.swap(next)
 	}
 	if err == nil {
+		s.feed(next.cred)
 		err = s.gate.feed(next, s.name, s.registry.Options)
 	}
 	old := s.conn
@@ -294,6 +298,7 @@ func (s *spoke) leave() {
 	s.permit = &permit{}
 	s.mu.Unlock()
 	s.gate.clear(func() { s.registry.Fleet.Retain(s.name, nil) })
+	s.feed(nil)
 	s.drop()
 	s.registry.Recorder.ForgetSpoke(s.name)
 }

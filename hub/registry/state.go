@@ -45,6 +45,8 @@ type State struct {
 	Hash string
 	// Namespaces are the only ones that are looked at; empty: all are.
 	Namespaces string
+	// Dials says that addresses of its pods are dialled.
+	Dials bool
 	// Shadowed says that a Secret has the name of the local spoke, and is not used.
 	Shadowed bool
 	// LastContact is when the spoke answered last; zero: never.
@@ -81,6 +83,9 @@ func (s *State) derive() {
 		if s.Namespaces != "" {
 			s.Message = "connected, in these namespaces only: " + s.Namespaces
 		}
+		if !s.Dials {
+			s.Message += "; its pod network is not declared routable, so that Proxies with expose: PodIP are not probed"
+		}
 	case s.serving:
 		s.Reason, s.Message = s.lost.reason, s.lost.message
 	case s.refused != fault{}:
@@ -114,6 +119,12 @@ func (s *State) offered(key, hash, server string) {
 	if !s.serving {
 		s.Server = server
 	}
+}
+
+// dials says whether addresses of its pods are dialled.
+func (s *State) dials(are bool) {
+	s.Dials = are
+	s.derive()
 }
 
 // takenBack says that what was offered last is what serves.

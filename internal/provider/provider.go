@@ -114,6 +114,8 @@ type Instance struct {
 	// Host is what clients dial, an IP address or a DNS name; empty while there is
 	// no address.
 	Host string
+	// Port is where it listens; 0 where that does not show.
+	Port int32
 	// Access is how clients reach it, as it was made, and whose address Host is; nil
 	// where that does not show, and then Host is one of the pod network.
 	Access *v1alpha1.Access

@@ -27,6 +27,7 @@ func instanceAt(p *corev1.Pod, at entrance) provider.Instance {
 		Owner:      ownerOf(p),
 		SpecHash:   p.Labels[v1alpha1.LabelSpecHash],
 		Host:       at.host,
+		Port:       listenPort(p),
 		Access:     accessOf(p),
 		Lacks:      at.lacks,
 		CreatedAt:  p.CreationTimestamp.Time,

@@ -27,57 +27,29 @@ import (
 	"github.com/proxyfleet/proxy-operator/test/crawler/clients"
 )
 
-// rotatedPassword has crawlers lease all the time while the password of some Proxies changes.
+// rotation is Proxies of one Secret whose password changes.
+type rotation struct {
+	*reachWorld
+	names     []string
+	passwords map[string]string // by a name that may be told
+}
+
+// rotatedPassword has crawlers lease all the time while a password changes.
 func rotatedPassword(t *testing.T, w *reachWorld) {
 	const proxies = 4
-	eu := w.spokes[euWest]
-	passwords := map[string]string{"one": marker + "-one", "two": marker + "-two"}
-	w.secret(t, "rotating", map[string]string{"username": "crawler", "password": passwords["one"]})
-	var names []string
-	for i := range proxies {
-		p := &v1alpha1.Proxy{
-			ObjectMeta: metav1.ObjectMeta{Namespace: crawl, Name: fmt.Sprintf("rotating-%d", i)},
-			Spec: v1alpha1.ProxySpec{
-				Provider: v1alpha1.ProviderKubernetes, AuthSecretRef: &v1alpha1.SecretReference{Name: "rotating"},
-				Attributes: map[string]v1alpha1.AttributeValue{"way": "rotating"}, HealthCheck: v1alpha1.HealthCheck{IntervalSeconds: 1, TimeoutSeconds: 5},
-			},
-		}
-		if err := eu.Create(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, p.Name)
-	}
-	healthy := func() (n int) {
-		for _, p := range w.api.list(t, "?attr.way=rotating") {
-			if p.Healthy {
-				n++
-			}
-		}
-		return n
-	}
-	eventually(t, 2*patience, "all of them serve", func() error {
-		if n := healthy(); n < proxies {
-			return fmt.Errorf("%d do", n)
-		}
-		return nil
-	})
-	crawlers := w.crawl(t, 2, passwords)
+	r := &rotation{reachWorld: w, passwords: map[string]string{"one": marker + "-one", "two": marker + "-two"}}
+	r.apply(t, proxies)
+	crawlers := w.crawl(t, 2, r.passwords)
 	began := time.Now()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: crawl, Name: "rotating"}}
-	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"stringData":{"password":%q}}`, passwords["two"]))
-	if err := eu.Patch(t.Context(), secret, patch); err != nil {
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"stringData":{"password":%q}}`, r.passwords["two"]))
+	if err := w.spokes[euWest].Patch(t.Context(), secret, patch); err != nil {
 		t.Fatal(err)
 	}
 	least := proxies
 	eventually(t, 4*patience, "all have the new password", func() error {
-		least = min(least, healthy())
-		for _, name := range names {
-			p := eu.proxy(t, name)
-			if pods := eu.pods(t)[p.UID]; p.Status.Phase != v1alpha1.PhaseReady || len(pods) != 1 || !pods[0].CreationTimestamp.After(began.Add(-time.Second)) {
-				return fmt.Errorf("%s is %s on %d pods", name, p.Status.Phase, len(pods))
-			}
-		}
-		return nil
+		least = min(least, r.healthy(t))
+		return r.madeSince(t, began)
 	})
 	took := time.Since(began)
 	used := crawlers.stop()
@@ -87,10 +59,59 @@ func rotatedPassword(t *testing.T, w *reachWorld) {
 	if used["one"] == 0 || used["two"] == 0 {
 		t.Errorf("the crawlers have used %v: the test has seen no rotation", used)
 	}
-	if last := w.api.mustAcquire(t, `{"selector":{"way":"rotating"}}`); !strings.Contains(last.Proxy.URL, url.QueryEscape(passwords["two"])) {
+	if last := w.api.mustAcquire(t, `{"selector":{"way":"rotating"}}`); !strings.Contains(last.Proxy.URL, url.QueryEscape(r.passwords["two"])) {
 		t.Error("a lease after the rotation has the old password")
 	}
 	t.Logf("rotated within %s; pages fetched with each password: %v; %d ended with their pod", took.Round(time.Millisecond), used, used["cut"])
+}
+
+// apply makes the Proxies and waits until all serve.
+func (r *rotation) apply(t *testing.T, proxies int) {
+	t.Helper()
+	r.secret(t, "rotating", map[string]string{"username": "crawler", "password": r.passwords["one"]})
+	for i := range proxies {
+		p := &v1alpha1.Proxy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: crawl, Name: fmt.Sprintf("rotating-%d", i)},
+			Spec: v1alpha1.ProxySpec{
+				Provider: v1alpha1.ProviderKubernetes, AuthSecretRef: &v1alpha1.SecretReference{Name: "rotating"},
+				Attributes: map[string]v1alpha1.AttributeValue{"way": "rotating"}, HealthCheck: v1alpha1.HealthCheck{IntervalSeconds: 1, TimeoutSeconds: 5},
+			},
+		}
+		if err := r.spokes[euWest].Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		r.names = append(r.names, p.Name)
+	}
+	eventually(t, 2*patience, "all of them serve", func() error {
+		if n := r.healthy(t); n < proxies {
+			return fmt.Errorf("%d do", n)
+		}
+		return nil
+	})
+}
+
+// healthy is how many of them are leased.
+func (r *rotation) healthy(t *testing.T) (n int) {
+	t.Helper()
+	for _, p := range r.api.list(t, "?attr.way=rotating") {
+		if p.Healthy {
+			n++
+		}
+	}
+	return n
+}
+
+// madeSince says which of them is not Ready on a pod that was made since.
+func (r *rotation) madeSince(t *testing.T, began time.Time) error {
+	t.Helper()
+	eu := r.spokes[euWest]
+	for _, name := range r.names {
+		p := eu.proxy(t, name)
+		if pods := eu.pods(t)[p.UID]; p.Status.Phase != v1alpha1.PhaseReady || len(pods) != 1 || !pods[0].CreationTimestamp.After(began.Add(-time.Second)) {
+			return fmt.Errorf("%s is %s on %d pods", name, p.Status.Phase, len(pods))
+		}
+	}
+	return nil
 }
 
 // crawlers lease, fetch and release until they are stopped.

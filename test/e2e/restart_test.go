@@ -204,6 +204,17 @@ func (w *world) knowsItsFleet(t *testing.T) {
 		return errors.New(r.String())
 	})
 	t.Logf("it granted a lease %s after it began to answer", took.Round(time.Millisecond))
+	// What is in Secrets it has to read first, and until then the Proxy is as it was.
+	eventually(t, patience, "it knows all that clients need", func() error {
+		for _, p := range w.api.list(t, "") {
+			if needsSecret := p.Name == "eu-2" || p.Name == "us-2"; !p.Healthy && !needsSecret || p.Phase == "Unhealthy" {
+				t.Fatalf("%s is %s, healthy %v", p.key(), p.Phase, p.Healthy)
+			} else if !p.Healthy {
+				return fmt.Errorf("%s is %s", p.key(), p.Phase)
+			}
+		}
+		return nil
+	})
 	w.wantSamples(t)
 }
 

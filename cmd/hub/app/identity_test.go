@@ -50,7 +50,7 @@ func otherCluster(t *testing.T, r *registrations) {
 		t.Errorf("%d listed, %d before; cluster %s", now, before, spoke.Status.ClusterUID)
 	}
 	accept := func(uid string) {
-		r.edit("eu", func(s *corev1.Secret) { s.Annotations = map[string]string{v1alpha1.AnnotationAcceptIdentity: uid} })
+		r.edit("eu", func(s *corev1.Secret) { s.Annotations[v1alpha1.AnnotationAcceptIdentity] = uid })
 	}
 	accept("another-uid")
 	r.spokeShows("eu", v1alpha1.ConditionCredentialAccepted, "False/IdentityChanged", "")
@@ -104,7 +104,7 @@ func twoNames(t *testing.T, r *registrations) {
 		r.remember(kubeconfig)
 		r.edit("eu", func(s *corev1.Secret) {
 			s.Data[v1alpha1.KubeconfigKey] = kubeconfig
-			s.Annotations = map[string]string{v1alpha1.AnnotationAcceptIdentity: uid}
+			s.Annotations[v1alpha1.AnnotationAcceptIdentity] = uid
 		})
 	}
 	lead(us.hubKubeconfig(t), usUID)
@@ -188,7 +188,7 @@ func namespacesOnly(t *testing.T, r *registrations) {
 		t.Errorf("a Proxy outside was touched: %v (%v)", outside.Annotations, err)
 	}
 	annotate := func(namespaces string) {
-		r.edit("us", func(s *corev1.Secret) { s.Annotations = map[string]string{v1alpha1.AnnotationNamespaces: namespaces} })
+		r.edit("us", func(s *corev1.Secret) { s.Annotations[v1alpha1.AnnotationNamespaces] = namespaces })
 	}
 	annotate("crawl, Not A Namespace")
 	r.spokeShows("us", v1alpha1.ConditionCredentialAccepted, "False/KubeconfigInvalid", "separate their names by commas")

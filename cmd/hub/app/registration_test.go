@@ -66,7 +66,8 @@ func (r *registrations) add(name string, kubeconfig []byte, annotations ...strin
 	r.remember(kubeconfig)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: system, Name: name, Labels: map[string]string{v1alpha1.LabelKubeconfig: "true"}, Annotations: map[string]string{},
+			Namespace: system, Name: name, Labels: map[string]string{v1alpha1.LabelKubeconfig: "true"},
+			Annotations: map[string]string{v1alpha1.AnnotationPodNetwork: v1alpha1.PodNetworkRoutable},
 		},
 		Data: map[string][]byte{v1alpha1.KubeconfigKey: kubeconfig},
 	}
