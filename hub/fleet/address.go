@@ -29,6 +29,7 @@ var embeddings = []struct {
 	{netip.MustParsePrefix("64:ff9b::/96"), 12},
 	{netip.MustParsePrefix("64:ff9b:1::/48"), 12},
 	{netip.MustParsePrefix("2002::/16"), 2},
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // SIIT (RFC 2765)
 	{netip.MustParsePrefix("::/96"), 12},
 }
 
@@ -71,7 +72,7 @@ func disguised(host string) bool {
 	if _, is := literal(host); is {
 		return false
 	}
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	host = strings.ToLower(strings.TrimRight(host, "."))
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if hex, is := strings.CutPrefix(last, "0x"); is {
 		return strings.Trim(hex, "0123456789abcdef") == ""
@@ -84,5 +85,5 @@ func sameHost(host string) string {
 	if a, is := literal(host); is {
 		return a.String()
 	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
+	return strings.ToLower(strings.TrimRight(host, "."))
 }

@@ -16,7 +16,7 @@ func TestNobodyIsSentToAnAddressThatNoProxyCanHave(t *testing.T) {
 		// The same in IPv6's clothes.
 		"::ffff:127.0.0.1": "a loopback address", "::ffff:169.254.169.254": "a link-local address", "::ffff:0.0.0.0": "an unspecified address",
 		"64:ff9b::a9fe:a9fe": "a link-local address", "64:ff9b::7f00:1": "a loopback address", "::a9fe:a9fe": "a link-local address",
-		"64:ff9b::a83f:8110": "a cloud's metadata address", "64:ff9b:1::a9fe:a9fe": "a link-local address", "2002:a9fe:a9fe::1": "a link-local address",
+		"64:ff9b::a83f:8110": "a cloud's metadata address", "64:ff9b:1::a9fe:a9fe": "a link-local address", "2002:a9fe:a9fe::1": "a link-local address", "::ffff:0:a9fe:a9fe": "a link-local address",
 
 		"10.0.0.1": "", "192.168.1.1": "", "172.16.0.1": "", "100.64.0.1": "", "203.0.113.7": "", "8.8.8.8": "", "169.253.0.1": "", "126.255.255.255": "",
 		"2001:db8::1": "", "fd00::1": "", "64:ff9b::808:808": "", "::ffff:10.0.0.1": "",

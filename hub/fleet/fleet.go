@@ -48,13 +48,22 @@ func (f *Fleet) SetRoutable(cluster string, routable bool) {
 	if delete(f.routable, cluster); routable {
 		f.routable[cluster] = true
 	}
-	for key := range f.clusters[cluster] {
-		// As it is by then: others may have been told of a rival meanwhile.
-		if old := f.clusters[cluster][key]; old.PodNetwork {
+	// Who contends for what first, then what each is told: in between nobody is free
+	// who has a rival before and after.
+	var moved []*Proxy
+	var told []Key
+	for _, old := range f.clusters[cluster] {
+		if old.PodNetwork {
 			p := *old
-			f.putLocked(old, &p)
+			p.Barred = bar(&p, routable, f.options.AllowLocal)
+			told = append(told, f.contendLocked(p.Key, contends(old), contends(&p))...)
+			moved = append(moved, &p)
 		}
 	}
+	for _, p := range moved {
+		f.storeLocked(f.clusters[cluster][p.Key], p)
+	}
+	f.tellLocked(told)
 }
 
 // Follow calls f now for every Proxy in the fleet, and then for every change.
@@ -99,11 +108,13 @@ func (f *Fleet) Delete(key Key, uid string) {
 func (f *Fleet) Retain(cluster string, keep map[Key]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var gone []*Proxy
 	for key, old := range f.clusters[cluster] {
 		if !keep[key] {
-			f.removeLocked(old)
+			gone = append(gone, old)
 		}
 	}
+	f.removeLocked(gone...)
 }
 
 // SetVerdict records the engine's opinion of one subject. It answers false, and
@@ -230,23 +241,25 @@ func (f *Fleet) putLocked(old, p *Proxy) {
 	f.tellLocked(told)
 }
 
-func (f *Fleet) removeLocked(old *Proxy) {
-	told := f.contendLocked(old.Key, contends(old), "")
-	delete(f.clusters[old.Cluster], old.Key)
-	if len(f.clusters[old.Cluster]) == 0 {
-		delete(f.clusters, old.Cluster)
+// removeLocked removes Proxies. None is told that it is free who goes as well.
+func (f *Fleet) removeLocked(gone ...*Proxy) {
+	var told []Key
+	for _, old := range gone {
+		told = append(told, f.contendLocked(old.Key, contends(old), "")...)
 	}
-	f.changedLocked(Change{Old: old})
+	for _, old := range gone {
+		delete(f.clusters[old.Cluster], old.Key)
+		if len(f.clusters[old.Cluster]) == 0 {
+			delete(f.clusters, old.Cluster)
+		}
+		f.changedLocked(Change{Old: old})
+	}
 	f.tellLocked(told)
 }
 
 // storeLocked is the last step of putLocked: with a rival p is barred, too.
 func (f *Fleet) storeLocked(old, p *Proxy) {
-	if p.Barred.Kind == NotBarred {
-		if _, rival := f.rivals[contends(p)].around(p.Key); contends(p) != "" && rival != p.Key {
-			p.Barred = Bar{Kind: EndpointConflict, Rival: rival}
-		}
-	}
+	p.Barred = f.rivalled(p)
 	if p.Barred.Kind != NotBarred {
 		p.Verdict = Verdict{}
 	}
@@ -255,6 +268,19 @@ func (f *Fleet) storeLocked(old, p *Proxy) {
 	}
 	f.clusters[p.Cluster][p.Key] = p
 	f.changedLocked(Change{Old: old, New: p})
+}
+
+// rivalled is what stands against dialling p, by itself or for a rival.
+func (f *Fleet) rivalled(p *Proxy) Bar {
+	by := bar(p, f.routable[p.Cluster], f.options.AllowLocal)
+	alone := *p
+	alone.Barred = by
+	if endpoint := contends(&alone); endpoint != "" {
+		if _, rival := f.rivals[endpoint].around(p.Key); rival != p.Key {
+			return Bar{Kind: EndpointConflict, Rival: rival}
+		}
+	}
+	return by
 }
 
 // contendLocked moves a Proxy from one endpoint's rivals to another's and returns
@@ -284,11 +310,12 @@ func (f *Fleet) contendLocked(key Key, from, to string) (told []Key) {
 // tellLocked finds out anew whether these Proxies have a rival.
 func (f *Fleet) tellLocked(keys []Key) {
 	for _, key := range keys {
-		if old := f.clusters[key.Cluster][key]; old != nil {
-			p := *old
-			p.Barred = bar(&p, f.routable[p.Cluster], f.options.AllowLocal)
-			f.storeLocked(old, &p)
+		old := f.clusters[key.Cluster][key]
+		if old == nil || f.rivalled(old) == old.Barred {
+			continue
 		}
+		p := *old
+		f.storeLocked(old, &p)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
@@ -40,6 +41,66 @@ type forbiddenError struct{ message string }
 
 func (e *forbiddenError) Error() string { return e.message }
 
+// lookupError is a name that leads nowhere.
+type lookupError struct {
+	host string
+	err  error
+}
+
+func (e *lookupError) Unwrap() error { return e.err }
+
+// Error is in our own words: the resolver's may hold the addresses of the name server
+// that was asked and of the hub, which are none of a Proxy's reader.
+func (e *lookupError) Error() string {
+	var dns *net.DNSError
+	switch found := errors.As(e.err, &dns); {
+	case errors.Is(e.err, errNoAddress):
+		return "lookup " + e.host + ": the name has no address"
+	case found && dns.IsNotFound:
+		return "lookup " + e.host + ": no such host"
+	case found && dns.IsTimeout:
+		return "lookup " + e.host + ": the name server does not answer in time"
+	default:
+		return "lookup " + e.host + ": the name server gives no usable answer"
+	}
+}
+
+// errNoAddress is an answer with nothing in it.
+var errNoAddress = errors.New("no address")
+
+// dialError is an address that does not accept a connection.
+type dialError struct {
+	address netip.Addr
+	port    int
+	err     error
+}
+
+func (e *dialError) Unwrap() error { return e.err }
+
+// beyond says that the hub has no address from which to reach one of IPv6: it will
+// have none the next time. Of IPv4 the same error says that its ports are used up.
+func (e *dialError) beyond() bool {
+	return e.address.Is6() && errors.Is(e.err, syscall.EADDRNOTAVAIL)
+}
+
+// Error names the address that was dialled, and not the one from which, as net does.
+func (e *dialError) Error() string {
+	words := "the connection could not be attempted"
+	var errno syscall.Errno
+	switch {
+	case e.beyond():
+		words = syscall.EADDRNOTAVAIL.Error() + ": the hub may have no IPv6"
+	case errors.As(e.err, &errno):
+		words = errno.Error()
+	}
+	return "dial " + hostPort(e.address, e.port) + ": " + words
+}
+
+// hostPort is as text, of which net refuses a port that is none.
+func hostPort(a netip.Addr, port int) string {
+	return net.JoinHostPort(a.String(), strconv.Itoa(port))
+}
+
 // resolve looks a host up, and returns addresses of which none is forbidden. One
 // that is forbids the name: whoever leases the proxy looks it up as well, and may
 // take that one.
@@ -51,7 +112,7 @@ func (d dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	} else {
 		name = host + " leads to "
 		if found, err = d.resolver.LookupNetIP(ctx, "ip", host); err != nil {
-			return nil, err
+			return nil, &lookupError{host, err}
 		}
 	}
 	addresses := make([]netip.Addr, 0, len(found))
@@ -62,7 +123,7 @@ func (d dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 		addresses = append(addresses, a.Unmap())
 	}
 	if len(addresses) == 0 {
-		return nil, errors.New("lookup " + host + ": the name has no address")
+		return nil, &lookupError{host, errNoAddress}
 	}
 	addresses = alternate(addresses)
 	return addresses[:min(len(addresses), maxAddresses)], nil
@@ -76,8 +137,11 @@ func (d dialer) dial(ctx context.Context, addresses []netip.Addr, port int) (net
 		connect = new(net.Dialer).DialContext
 	}
 	return race(ctx, addresses, func(ctx context.Context, a netip.Addr) (net.Conn, error) {
-		// As text, of which net refuses a port that is none.
-		return connect(ctx, "tcp", net.JoinHostPort(a.String(), strconv.Itoa(port)))
+		conn, err := connect(ctx, "tcp", hostPort(a, port))
+		if err != nil {
+			return nil, &dialError{a, port, err}
+		}
+		return conn, nil
 	})
 }
 
@@ -101,8 +165,10 @@ func alternate(addresses []netip.Addr) []netip.Addr {
 }
 
 // race connects to the first address that answers. The next one is tried when the
-// one before it has failed, or has not answered for a while. The error is the
-// first address's. dial must end with its context.
+// one before it has failed, or has not answered for a while. The error is that of
+// the first address of which it tells something: where the hub itself is exhausted
+// for one address and another refuses, the proxy does not work. dial must end with
+// its context.
 func race(ctx context.Context, addresses []netip.Addr, dial func(context.Context, netip.Addr) (net.Conn, error)) (net.Conn, error) {
 	if len(addresses) == 1 {
 		return dial(ctx, addresses[0])
@@ -125,7 +191,7 @@ func race(ctx context.Context, addresses []netip.Addr, dial func(context.Context
 		}()
 	}
 	start()
-	var first error
+	failed := make([]error, len(addresses))
 	for ended := 0; ended < started; {
 		var later <-chan time.Time // anew for each that was started
 		if started < len(addresses) {
@@ -146,13 +212,16 @@ func race(ctx context.Context, addresses []netip.Addr, dial func(context.Context
 				}(started - ended)
 				return o.conn, nil
 			}
-			if o.i == 0 {
-				first = o.err
-			}
+			failed[o.i] = o.err
 			if started < len(addresses) && ctx.Err() == nil {
 				start()
 			}
 		}
 	}
-	return nil, first
+	for _, err := range failed {
+		if err != nil && !exhausted(err) {
+			return nil, err
+		}
+	}
+	return nil, failed[0]
 }

@@ -48,7 +48,7 @@ func TestANameLeadsAProbeNowhereElseThanWhereItWasChecked(t *testing.T) {
 		t.Errorf("dialled %v", dialled)
 	}
 	got := p.probe(t.Context(), via("http", "proxy.test:3128", nil), "http://site.test/")
-	if got.reason != "EndpointForbidden" || got.message != "proxy.test leads to 169.254.169.254, a link-local address, which is not dialled" {
+	if got.reason != "EndpointForbidden" || got.message != "proxy.test leads to 169.254.169.254, a link-local address, which is not dialled: give the proxy an address that others can reach" {
 		t.Errorf("%+v", got)
 	}
 	if dialled := r.take(); n.lookups != 2 || len(dialled) != 0 || count() != 1 {

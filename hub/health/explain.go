@@ -15,6 +15,10 @@ import (
 // exhausted says that the hub's own machine has run out of something: no fault
 // of the proxy's.
 func exhausted(err error) bool {
+	var dial *dialError
+	if errors.As(err, &dial) && dial.beyond() {
+		return false
+	}
 	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
 		if errors.Is(err, own) {
 			return true
@@ -35,7 +39,7 @@ const (
 )
 
 // explain says what failed, so that an admin can act.
-func explain(err error, at stage, quote quoter) result {
+func explain(err error, at stage, advise advice) result {
 	var request *url.Error
 	if errors.As(err, &request) {
 		err = request.Err
@@ -46,7 +50,8 @@ func explain(err error, at stage, quote quoter) result {
 	}
 	var (
 		forbidden *forbiddenError
-		unknown   *net.DNSError
+		unknown   *lookupError
+		undialled *dialError
 		refused   *connectError
 		socks     *socksError
 		insecure  *proxyTLSError
@@ -59,11 +64,11 @@ func explain(err error, at stage, quote quoter) result {
 		r.final = true
 		return r
 	case errors.As(err, &refused) && refused.code == http.StatusProxyAuthRequired:
-		return failure(v1alpha1.ReasonProxyAuthRequired, quote.refusal(refused.Error()))
+		return failure(v1alpha1.ReasonProxyAuthRequired, advise.refusal(refused.Error()))
 	case errors.As(err, &refused):
 		return failure(v1alpha1.ReasonConnectRefused, refused.Error())
 	case errors.Is(err, errSOCKSAuth):
-		return failure(errSOCKSAuth.reason, quote.refusal(errSOCKSAuth.message))
+		return failure(errSOCKSAuth.reason, advise.refusal(errSOCKSAuth.message))
 	case errors.As(err, &socks):
 		return failure(socks.reason, socks.message)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
@@ -75,29 +80,18 @@ func explain(err error, at stage, quote quoter) result {
 			secured:   "the probe's URL did not answer in time",
 		}[at])
 	case errors.As(err, &unknown):
-		return failure(v1alpha1.ReasonDialFailed, "lookup "+unknown.Name+": "+unresolved(unknown))
+		return failure(v1alpha1.ReasonDialFailed, unknown.Error())
+	case errors.As(err, &undialled):
+		return failure(v1alpha1.ReasonDialFailed, undialled.Error())
 	case at < dialled:
-		return failure(v1alpha1.ReasonDialFailed, err.Error())
+		return failure(v1alpha1.ReasonDialFailed, "the probe did not get as far as the proxy")
 	case errors.As(err, &insecure):
-		return failure(v1alpha1.ReasonTLSFailed, "TLS with the proxy itself: "+quote.proxyTLS(insecure.error))
+		return failure(v1alpha1.ReasonTLSFailed, "TLS with the proxy itself: "+advise.proxyTLS(insecure.error))
 	case at == dialled:
-		return failure(v1alpha1.ReasonConnectRefused, "the connection broke before an answer: "+quote.err(err))
+		return failure(v1alpha1.ReasonConnectRefused, "the connection broke before an answer: "+cause(err))
 	case at == tunnelled:
-		return failure(v1alpha1.ReasonTLSFailed, quote.err(err))
+		return failure(v1alpha1.ReasonTLSFailed, cause(err))
 	default:
-		return failure(v1alpha1.ReasonUnexpectedStatus, "the answer of the probe's URL broke off: "+quote.err(err))
-	}
-}
-
-// unresolved says why a lookup failed. Its own words may hold the addresses of the
-// name server that was asked and of the hub, which are none of a Proxy's reader.
-func unresolved(err *net.DNSError) string {
-	switch {
-	case err.IsNotFound:
-		return "no such host"
-	case err.IsTimeout:
-		return "the name server does not answer in time"
-	default:
-		return "the name server gives no usable answer"
+		return failure(v1alpha1.ReasonUnexpectedStatus, "the answer of the probe's URL broke off: "+cause(err))
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
@@ -39,12 +41,9 @@ type through struct {
 func throughOf(p *fleet.Proxy) through { return through{p.Approach(), p.Host, p.Port} }
 
 // connectError is a CONNECT that was not granted.
-type connectError struct {
-	status string // as a quoter words it
-	code   int
-}
+type connectError struct{ code int }
 
-func (e *connectError) Error() string { return "the proxy answered CONNECT with " + e.status }
+func (e *connectError) Error() string { return "the proxy answered CONNECT with " + statusLine(e.code) }
 
 // probe fetches target through a proxy: an https target through a tunnel, an http
 // one of a proxy that speaks HTTP as an absolute-form request. The proxy, and
@@ -65,8 +64,8 @@ func (p *prober) probe(ctx context.Context, via through, target string) result {
 		}
 		at.Store(int32(st))
 	}
-	quote := quoter{secret: via.Proof != nil, named: via.Authorities != nil}
-	transport := p.transport(via, quote, reached)
+	advise := advice{proven: via.Proof != nil, named: via.Authorities != nil}
+	transport := p.transport(via, reached)
 	defer transport.CloseIdleConnections()
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
@@ -82,24 +81,24 @@ func (p *prober) probe(ctx context.Context, via through, target string) result {
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return explain(err, stage(at.Load()), quote)
+		return explain(err, stage(at.Load()), advise)
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusProxyAuthRequired && stage(at.Load()) < tunnelled {
-		return failure(v1alpha1.ReasonProxyAuthRequired, quote.refusal("the proxy answered "+quote.status(res)))
+		return failure(v1alpha1.ReasonProxyAuthRequired, advise.refusal("the proxy answered "+statusLine(res.StatusCode)))
 	}
 	if res.StatusCode/100 != 2 {
-		return failure(v1alpha1.ReasonUnexpectedStatus, "the probe's URL answered "+quote.status(res))
+		return failure(v1alpha1.ReasonUnexpectedStatus, "the probe's URL answered "+statusLine(res.StatusCode))
 	}
 	latency := time.Since(began)
 	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, maxBody)); err != nil {
-		return explain(err, stage(at.Load()), quote)
+		return explain(err, stage(at.Load()), advise)
 	}
 	return result{ok: true, reason: v1alpha1.ReasonProbeSucceeded, message: "the probe passed", latency: latency}
 }
 
 // transport goes through a proxy and says how far it got.
-func (p *prober) transport(via through, quote quoter, reached func(stage)) *http.Transport {
+func (p *prober) transport(via through, reached func(stage)) *http.Transport {
 	t := &http.Transport{
 		DisableKeepAlives:      true,
 		TLSClientConfig:        &tls.Config{RootCAs: p.roots, MinVersion: tls.VersionTLS12},
@@ -138,7 +137,7 @@ func (p *prober) transport(via through, quote quoter, reached func(stage)) *http
 	// Otherwise the status of a refused CONNECT is lost in an error's text.
 	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, res *http.Response) error {
 		if res.StatusCode != http.StatusOK { // net/http takes no other
-			return &connectError{quote.status(res), res.StatusCode}
+			return &connectError{res.StatusCode}
 		}
 		reached(tunnelled)
 		return nil
@@ -187,10 +186,16 @@ func secure(ctx context.Context, conn net.Conn, with fleet.Approach) (net.Conn, 
 	return client, nil
 }
 
-// failure is a failed probe. What a proxy says may be long; a verdict keeps
-// what a person reads.
+// failure is a failed probe. The names in its message are a Proxy's own, which may be
+// long and hold anything where no CRD forbids it; a verdict keeps what a person reads.
 func failure(reason, message string) result {
 	const most = 300
+	message = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, message)
 	if len(message) > most {
 		message = strings.ToValidUTF8(message[:most], "") + "…"
 	}

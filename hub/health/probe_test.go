@@ -117,9 +117,9 @@ func TestAProbeSaysWhatFailed(t *testing.T) {
 		{"the site answers 503", good, site.URL + "/status/503", site.CertPool(), "UnexpectedStatus", "503"},
 		{"the site redirects", good, site.URL + "/status/302", site.CertPool(), "UnexpectedStatus", "302"},
 		{"nothing listens", closedPort(t), site.URL, site.CertPool(), "DialFailed", "refused"},
-		{"credentials wanted for the tunnel", peer(t, answering("HTTP/1.1 407 Who Are You\r\nContent-Length: 0\r\n\r\n")), site.URL, site.CertPool(), "ProxyAuthRequired", "407 Who Are You"},
-		{"credentials wanted for a plain request", peer(t, answering("HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")), site.PlainURL, nil, "ProxyAuthRequired", "407 Who"},
-		{"tunnel refused", peer(t, answering("HTTP/1.1 403 Not You\r\nContent-Length: 0\r\n\r\n")), site.URL, site.CertPool(), "ConnectRefused", "403 Not You"},
+		{"credentials wanted for the tunnel", peer(t, answering("HTTP/1.1 407 Who Are You\r\nContent-Length: 0\r\n\r\n")), site.URL, site.CertPool(), "ProxyAuthRequired", "407 Proxy Authentication Required"},
+		{"credentials wanted for a plain request", peer(t, answering("HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")), site.PlainURL, nil, "ProxyAuthRequired", "407 Proxy Authentication Required"},
+		{"tunnel refused", peer(t, answering("HTTP/1.1 403 Not You\r\nContent-Length: 0\r\n\r\n")), site.URL, site.CertPool(), "ConnectRefused", "403 Forbidden"},
 		{"closed before the answer", peer(t, answering("")), site.URL, site.CertPool(), "ConnectRefused", "EOF"},
 		{"garbage for an answer", peer(t, answering("SSH-2.0-OpenSSH\r\n\r\n")), site.URL, site.CertPool(), "ConnectRefused", "malformed"},
 		{"headers without end", peer(t, func(conn net.Conn) {
@@ -158,7 +158,7 @@ func TestAProbeSaysWhatFailed(t *testing.T) {
 func TestTheHubsOwnExhaustionIsNoFaultOfTheProxy(t *testing.T) {
 	for _, own := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
 		err := &url.Error{Op: "Get", URL: "x", Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", own)}}
-		if r := explain(err, nowhere, quoter{}); !r.void {
+		if r := explain(err, nowhere, advice{}); !r.void {
 			t.Errorf("%v counts against the proxy: %+v", own, r)
 		}
 	}
@@ -168,7 +168,11 @@ func TestALongAnswerIsCut(t *testing.T) {
 	chatty := peer(t, answering("HTTP/1.1 502 "+strings.Repeat("€", 15_000)+"\r\nContent-Length: 0\r\n\r\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if r := local(nil).probe(ctx, via("http", chatty, nil), "https://site.test/"); r.reason != "ConnectRefused" || len(r.message) > 400 || !utf8.ValidString(r.message) {
+	if r := local(nil).probe(ctx, via("http", chatty, nil), "https://site.test/"); r.reason != "ConnectRefused" || r.message != "the proxy answered CONNECT with 502 Bad Gateway" {
+		t.Errorf("%s with %d bytes", r.reason, len(r.message))
+	}
+	p := prober{dialer: dialer{resolver: &names{}}}
+	if r := p.probe(ctx, via("http", strings.Repeat("€", 15_000)+":1", nil), "https://site.test/"); r.reason != "DialFailed" || len(r.message) > 400 || !utf8.ValidString(r.message) {
 		t.Errorf("%s with %d bytes", r.reason, len(r.message))
 	}
 }

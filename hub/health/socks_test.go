@@ -142,7 +142,7 @@ func TestAProbeSaysWhatASOCKS5ProxyDidWrong(t *testing.T) {
 		{"an address of no kind", open(readGreeting, choosesNone, readRequest, says(5, 0, 0, 9, 1, 2, 3, 4, 0, 80)), target, nil, "ConnectRefused", "no SOCKS5 proxy"},
 		{"an answer in another version", open(readGreeting, choosesNone, readRequest, says(4, 0, 0, 1, 1, 2, 3, 4, 0, 80)), target, nil, "ConnectRefused", "no SOCKS5 proxy"},
 		{"closes the tunnel", open(readGreeting, choosesNone, readRequest, grants, readRecord), target, nil, "TLSFailed", "EOF"},
-		{"speaks no TLS in the tunnel", open(readGreeting, choosesNone, readRequest, grants, readRecord, saysText("hello, this is not TLS")), target, nil, "TLSFailed", "does not look like a TLS handshake"},
+		{"speaks no TLS in the tunnel", open(readGreeting, choosesNone, readRequest, grants, readRecord, saysText("hello, this is not TLS")), target, nil, "TLSFailed", "what came is not TLS"},
 		{"closes the tunnel to a plain site", open(readGreeting, choosesNone, readRequest, grants, readHead), plain, nil, "UnexpectedStatus", "broke off: EOF"},
 		{"speaks no HTTP for a plain site", open(readGreeting, choosesNone, readRequest, grants, readHead, saysText("hello, this is no HTTP\r\n\r\n")), plain, nil, "UnexpectedStatus", "malformed"},
 		{"hangs", open(hangs), target, nil, "Timeout", "the proxy accepted the connection, but no answer came in time"},

@@ -76,7 +76,6 @@ func TestWhoHasRepairedOneFaultIsToldOfTheNext(t *testing.T) {
 	}
 	quick := check
 	quick.Interval = time.Second
-	told = false
 	for range 50 { // by turns, but at most once a minute
 		for range 3 {
 			now = now.Add(quick.Interval)

@@ -106,15 +106,7 @@ var contents = []scenario{
 		b.ready()
 		b.secret("rotated", map[string]string{"username": "u", "password": "two"})
 		b.restart()
-		// Another Proxy of the same Secret has the only place.
-		other := *b.pass.fleet.Get(b.fleetKey())
-		other.Name, other.UID, other.Instance, other.Host = "other", "other", "other", "10.0.0.2"
-		b.pass.fleet.Upsert(other)
-		b.pass.budget.seen(other.Key, "x", false, false)
-		if held := b.pass.budget.replace(other.Key); held != "" {
-			b.t.Fatal(held)
-		}
-		b.pass.fleet.SetWithdrawn(other.Key, "other", true)
+		b.takePlace()
 		b.mustOnce()
 		b.shows("Ready True Created")
 		b.says("waits to be replaced")
@@ -186,6 +178,19 @@ func (r refusing) Get(ctx context.Context, key client.ObjectKey, o client.Object
 		return apierrors.NewInternalError(errors.New("the key server is away"))
 	}
 	return r.Reader.Get(ctx, key, o, opts...)
+}
+
+// takePlace has another Proxy of the same Secret take the only place of a rollout.
+func (b *bench) takePlace() {
+	b.t.Helper()
+	other := *b.pass.fleet.Get(b.fleetKey())
+	other.Name, other.UID, other.Instance, other.Host = "other", "other", "other", "10.0.0.2"
+	b.pass.fleet.Upsert(other)
+	b.pass.budget.seen(other.Key, "x", false, false)
+	if held := b.pass.budget.replace(other.Key); held != "" {
+		b.t.Fatal(held)
+	}
+	b.pass.fleet.SetWithdrawn(other.Key, "other", true)
 }
 
 func (b *bench) unsecret(name string) {

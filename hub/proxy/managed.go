@@ -183,6 +183,7 @@ func (s *pass) situation(p *v1alpha1.Proxy, t *target) (situation, error) {
 		s.away(p, t)
 		return now, nil
 	}
+	now.repaired = t.inst.Lacks != "" && s.pauses.left(s.pausedAs(p)+"/repair", t.inst.Lacks, s.now()) > 0
 	now.seenRunning = provisioned(p) && p.Status.ProviderID == t.inst.ProviderID
 	if t.want.hash == "" {
 		t.fit, now.fit = unknowing, unknowing
@@ -223,7 +224,7 @@ func (s *pass) know(ctx context.Context, p *v1alpha1.Proxy, t *target) error {
 	if err != nil {
 		return fmt.Errorf("read the instance's credentials: %w", err)
 	}
-	if had := t.inst.Access; had != nil && had.Authentication && files[provider.FilePassword] == nil {
+	if had := access(p, t.inst, false); had != nil && had.Authentication && files[provider.FilePassword] == nil {
 		return nil // it has some, and nobody can say which
 	}
 	t.credentials = &fleet.Credentials{Username: string(files[provider.FileUsername]), Password: string(files[provider.FilePassword])}
@@ -296,6 +297,8 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 		s.budget.seen(s.key(p), t.want.hash, true, false)
 		logger.Info("Created instance", "providerID", created.ProviderID, "specHash", t.want.hash)
 	case actRepair:
+		// Whoever edits it back is met once a minute, not every five seconds.
+		s.pauses.put(s.pausedAs(p)+"/repair", t.inst.Lacks, s.now(), spread(pollDrift))
 		if err := s.provider.Repair(ctx, s.request(p, t)); err != nil {
 			return err
 		}

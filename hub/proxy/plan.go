@@ -63,6 +63,8 @@ type situation struct {
 	// blocked is why no instance may be asked for: what it is made of cannot be
 	// read, or has failed before.
 	blocked trouble
+	// repaired says that what the instance lacks was made a moment ago, and did not last.
+	repaired bool
 	// held says why an instance that differs is not to be replaced yet; empty: it is.
 	held string
 }
@@ -129,8 +131,11 @@ func plan(s situation) step {
 		return step{act: actDelete, reason: reasonReplacing, message: withDetail("the instance has stopped and is being replaced", inst.Message), wait: pollSoon}
 	case s.fit == fits && inst.Lacks != "":
 		next := planKept(s)
-		next.act, next.wait, next.told = actRepair, pollSoon, toldRepair
+		next.told = toldRepair
 		next.message = withDetail(next.message, inst.Lacks)
+		if next.wait = pollDrift; !s.repaired {
+			next.act, next.wait = actRepair, pollSoon
+		}
 		return next
 	default:
 		return planKept(s)

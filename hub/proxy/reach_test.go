@@ -170,14 +170,7 @@ var reached = []scenario{
 		b.https("both", "both")
 		b.secret("both", map[string]string{"tls.crt": string(pair.Certificate), "tls.key": string(pair.Key), "ca.crt": string(ca.PEM)})
 		b.ready()
-		// Another Proxy of the same Secret has the only place.
-		other := *b.pass.fleet.Get(b.fleetKey())
-		other.Name, other.UID, other.Instance, other.Host = "other", "other", "other", "10.0.0.2"
-		b.pass.fleet.Upsert(other)
-		b.pass.budget.seen(other.Key, "x", false, false)
-		if held := b.pass.budget.replace(other.Key); held != "" {
-			b.t.Fatal(held)
-		}
+		b.takePlace()
 		ca2, pair2 := b.pair()
 		b.secret("both", map[string]string{"tls.crt": string(pair2.Certificate), "tls.key": string(pair2.Key), "ca.crt": string(ca2.PEM)})
 		b.mustOnce()
@@ -289,7 +282,11 @@ var reached = []scenario{
 		}
 		b.mustOnce()
 		b.says("the instance runs")
-		b.provided.inst.Lacks = "its Service is gone"
+		b.provided.inst.Lacks = "its Service is gone" // somebody else's doing
+		if res := b.mustOnce(); res.RequeueAfter < pollDrift/2 {
+			b.t.Errorf("fought again in %s", res.RequeueAfter)
+		}
+		b.now = b.now.Add(2 * pollDrift)
 		b.provided.fail["repair"] = transient(1)
 		if _, err := b.once(); err == nil {
 			b.t.Error("not tried again")

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -112,4 +113,30 @@ func TestAWordOnThePodNetworkIsAboutTheClusterItCameWith(t *testing.T) {
 	s = aged(r, "eu", 1, first.Kubeconfig(theToken), func(reg *registration) { reg.secret = "another" })
 	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
 	barredAs(t, r, "eu", "a", fleet.NotRoutable)
+}
+
+// The Secret is edited while the connection that it led to before is being taken.
+func TestAWordThatComesWhileAnotherClusterIsTakenIsNotAboutThatOne(t *testing.T) {
+	server := apiserver.Start(t)
+	first, second := server.Cluster("first"), server.Cluster("second")
+	second.SetUID("uid-second")
+	first.Put(managedPod("a", "10.0.0.1"))
+	r, e := started(t)
+	var once sync.Once
+	e.during = func() {
+		once.Do(func() { aged(r, "eu", 0, second.Kubeconfig(theToken), podNetwork("routable")) })
+	}
+	var opened atomic.Bool
+	r.Fleet.Follow(func(c fleet.Change) {
+		if c.New != nil && c.New.Barred.Kind == fleet.NotBarred {
+			opened.Store(true)
+		}
+	})
+	s := aged(r, "eu", 0, first.Kubeconfig(theToken))
+	until(t, s, "refused", func(st State) bool { return st.CredentialReason == v1alpha1.ReasonIdentityChanged })
+	first.Put(managedPod("b", "10.0.0.2"))
+	barredAs(t, r, "eu", "b", fleet.NotRoutable)
+	if opened.Load() {
+		t.Error("pods of the first cluster could be dialled on the word about the second")
+	}
 }
