@@ -233,7 +233,7 @@ func (w *reachWorld) written(t *testing.T) map[string][]byte {
 	for _, dir := range []string{filepath.Join(w.dir, "logs"), w.temp} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".log") {
-				return nil
+				return err
 			}
 			all[path], err = os.ReadFile(path)
 			return err
