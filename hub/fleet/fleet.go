@@ -52,8 +52,12 @@ func (f *Fleet) SetRoutable(cluster string, routable bool) {
 	// who has a rival before and after.
 	var moved []*Proxy
 	var told []Key
-	for _, old := range f.clusters[cluster] {
-		if old.PodNetwork {
+	keys := slices.SortedFunc(maps.Keys(f.clusters[cluster]), Key.Compare)
+	if !routable {
+		slices.Reverse(keys) // of many rivals the last comes and goes most cheaply
+	}
+	for _, key := range keys {
+		if old := f.clusters[cluster][key]; old.PodNetwork {
 			p := *old
 			p.Barred = bar(&p, routable, f.options.AllowLocal)
 			told = append(told, f.contendLocked(p.Key, contends(old), contends(&p))...)
@@ -244,6 +248,8 @@ func (f *Fleet) putLocked(old, p *Proxy) {
 // removeLocked removes Proxies. None is told that it is free who goes as well.
 func (f *Fleet) removeLocked(gone ...*Proxy) {
 	var told []Key
+	// The last first: of many rivals it goes most cheaply.
+	slices.SortFunc(gone, func(a, b *Proxy) int { return b.Compare(a.Key) })
 	for _, old := range gone {
 		told = append(told, f.contendLocked(old.Key, contends(old), "")...)
 	}

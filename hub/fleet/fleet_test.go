@@ -21,7 +21,7 @@ func running(name string, edits ...func(*Proxy)) Proxy {
 }
 
 // first is what a verdict on a running Proxy is about.
-var first = Subject{"uid-a", "instance-1", "10.0.0.1:3128"}
+var first = Subject{"uid-a", "instance-1", "10.0.0.1:3128", "http"}
 
 func healthy(p *Proxy) { p.Verdict = Verdict{Health: Healthy, Reason: "ProbeSucceeded"} }
 
@@ -67,7 +67,7 @@ func TestALateVerdictOfAReplacedInstanceIsDropped(t *testing.T) {
 	if f.SetVerdict(key("a"), first, Verdict{Health: Healthy}) {
 		t.Error("a verdict about an instance that is gone was taken")
 	}
-	if f.SetVerdict(key("b"), Subject{"uid-b", "instance-1", "10.0.0.1:3128"}, Verdict{Health: Healthy}) {
+	if f.SetVerdict(key("b"), Subject{"uid-b", "instance-1", "10.0.0.1:3128", "http"}, Verdict{Health: Healthy}) {
 		t.Error("a verdict about a Proxy that is not there was taken")
 	}
 	if f.Get(key("a")).Offerable() {
@@ -144,7 +144,7 @@ func TestAFollowerSeesEveryChangeInOrderAndNoEmptyOne(t *testing.T) {
 	})
 	f.Upsert(running("a")) // nothing new
 	f.Upsert(running("b", func(p *Proxy) { p.Managed = false }))
-	f.SetVerdict(key("b"), Subject{"uid-b", "instance-1", "10.0.0.1:3128"}, Verdict{Health: Unhealthy})
+	f.SetVerdict(key("b"), Subject{"uid-b", "instance-1", "10.0.0.1:3128", "http"}, Verdict{Health: Unhealthy})
 	f.Delete(key("a"), "uid-a")
 	want := []string{"joined a", "joined b", "changed b", "left a"}
 	if !slices.Equal(seen, want) {

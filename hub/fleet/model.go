@@ -114,12 +114,12 @@ func (p *Proxy) Endpoint() string {
 	return net.JoinHostPort(p.Host, strconv.Itoa(p.Port))
 }
 
-// Subject is what a verdict is about: this instance at this address. An
-// instance that moves is judged anew.
-type Subject struct{ UID, Instance, Endpoint string }
+// Subject is what a verdict is about: this instance at this address, spoken to like
+// this. One that moves is judged anew.
+type Subject struct{ UID, Instance, Endpoint, Protocol string }
 
 // Subject is what a verdict on p is about.
-func (p *Proxy) Subject() Subject { return Subject{p.UID, p.Instance, p.Endpoint()} }
+func (p *Proxy) Subject() Subject { return Subject{p.UID, p.Instance, p.Endpoint(), p.Protocol} }
 
 // Proof is what clients prove themselves to the instance with; nil where they
 // need not.
@@ -205,8 +205,8 @@ func merge(old *Proxy, p Proxy) Proxy {
 	default:
 		p.Withdrawn = old.Withdrawn
 		p.Verdict = old.Verdict
-		if old.Subject() != p.Subject() || old.Protocol != p.Protocol {
-			p.Verdict = Verdict{} // nobody has spoken to it like that
+		if old.Subject() != p.Subject() {
+			p.Verdict = Verdict{}
 		}
 		if p.NeedsCredentials || p.Managed {
 			p.Credentials = old.Credentials

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"sync/atomic"
@@ -147,3 +148,32 @@ func TestNobodyIsDialledOnWhoWasRuledOutMeanwhile(t *testing.T) {
 		t.Error("dialled, with its credentials")
 	}
 }
+
+// Its verdict was about the other protocol: it has to get one about this.
+func TestAHealthyProxyWhoseProtocolIsEditedIsJudgedAnew(t *testing.T) {
+	site := origin.Start(t)
+	plain, socks := realProxy(t, proxy.Options{}), realProxy(t, proxy.Options{Protocol: proxy.SOCKS5})
+	both := peer(t, func(conn net.Conn) {
+		first := bufio.NewReader(conn)
+		if b, err := first.Peek(1); err == nil && b[0] == socksVersion {
+			relay(readsFrom{conn, first}, socks)
+		} else {
+			relay(readsFrom{conn, first}, plain)
+		}
+	})
+	f := fleet.New(fleet.Options{AllowLocal: true})
+	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool()})
+	for _, protocol := range []string{"http", "socks5", "http"} {
+		f.Upsert(external(t, both, func(p *fleet.Proxy) { p.Protocol = protocol }))
+		await(t, f, "a", "healthy", is(fleet.Healthy))
+	}
+}
+
+// readsFrom is a connection of which something was read already.
+type readsFrom struct {
+	net.Conn
+	reader io.Reader
+}
+
+// Read implements io.Reader.
+func (r readsFrom) Read(b []byte) (int, error) { return r.reader.Read(b) }

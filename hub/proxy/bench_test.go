@@ -84,8 +84,11 @@ func (p *provided) Delete(_ context.Context, _ provider.Ref, _ string, forced bo
 }
 
 func (p *provided) Repair(context.Context, provider.CreateRequest) error {
+	if err := p.call("repair"); err != nil {
+		return err
+	}
 	p.inst.Lacks = ""
-	return p.call("repair")
+	return nil
 }
 
 func (p *provided) Clear(context.Context, provider.Ref, provider.Owner) error { return p.call("clear") }

@@ -190,10 +190,11 @@ func (b *budget) leave(key fleet.Key) {
 	}
 }
 
-// settle ends what the Proxy costs once it is back in service, or its new instance
-// is where nobody dials it: that is no doing of the edit.
+// settle ends what the Proxy costs once it is back in service. One that was out of
+// it anyway, and whose new instance is where nobody dials it, costs nothing more.
 func (b *budget) settle(m *member) {
-	if m.place != noPlace && (m.serving || m.barred) && (m.current || m.suspect) {
+	done := m.serving || m.barred && (m.place == idle || m.suspect)
+	if m.place != noPlace && done && (m.current || m.suspect) {
 		m.suspect = false
 		b.put(m, noPlace)
 	}

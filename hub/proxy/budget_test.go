@@ -340,3 +340,20 @@ func TestProxiesThatNobodyDialsAreReplacedAllTheSame(t *testing.T) {
 		r.pass(key(i))
 	}
 }
+
+// That nobody dials them is the edit's doing here: they served before.
+func TestAnEditThatMakesProxiesUnreachableStopsAtTheLimit(t *testing.T) {
+	r := newRollout(t, Limit{number: 2}, 20)
+	r.want = 1
+	for range 3 {
+		for i := range 20 {
+			if r.pass(key(i)) {
+				r.show(key(i), 1, func(p *fleet.Proxy) { p.PodNetwork = true })
+				r.pass(key(i))
+			}
+		}
+	}
+	if n := r.out(); n != 2 {
+		t.Errorf("%d are out of service, 2 may", n)
+	}
+}

@@ -177,6 +177,7 @@ func (s *pass) situation(p *v1alpha1.Proxy, t *target) (situation, error) {
 	}
 	switch {
 	case now.deleting:
+		t.fit = unknowing // what the spec asks for is nobody's business any more
 		return now, nil
 	case t.inst == nil:
 		now.blocked = s.remembered(p, t.want)
@@ -297,11 +298,11 @@ func (s *pass) do(ctx context.Context, p *v1alpha1.Proxy, a act, t *target) erro
 		s.budget.seen(s.key(p), t.want.hash, true, false)
 		logger.Info("Created instance", "providerID", created.ProviderID, "specHash", t.want.hash)
 	case actRepair:
-		// Whoever edits it back is met once a minute, not every five seconds.
-		s.pauses.put(s.pausedAs(p)+"/repair", t.inst.Lacks, s.now(), spread(pollDrift))
 		if err := s.provider.Repair(ctx, s.request(p, t)); err != nil {
 			return err
 		}
+		// Whoever edits it back is met once a minute, not every five seconds.
+		s.pauses.put(s.pausedAs(p)+"/repair", t.inst.Lacks, s.now(), spread(pollDrift))
 		logger.Info("Repaired what the instance needs", "providerID", t.inst.ProviderID, "lacked", t.inst.Lacks)
 		s.fleet.SetWithdrawn(s.key(p), t.inst.ProviderID, false)
 	case actDelete, actForce:

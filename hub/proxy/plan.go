@@ -101,6 +101,7 @@ const (
 	toldWaits       = "InstanceWaits"
 	toldOverdue     = "InstanceOverdue"
 	toldRepair      = "InstanceRepaired"
+	toldUndone      = "InstanceRepairUndone"
 )
 
 // notRunning is said from the creation on: that a provider has begun is no news.
@@ -131,10 +132,9 @@ func plan(s situation) step {
 		return step{act: actDelete, reason: reasonReplacing, message: withDetail("the instance has stopped and is being replaced", inst.Message), wait: pollSoon}
 	case s.fit == fits && inst.Lacks != "":
 		next := planKept(s)
-		next.told = toldRepair
 		next.message = withDetail(next.message, inst.Lacks)
-		if next.wait = pollDrift; !s.repaired {
-			next.act, next.wait = actRepair, pollSoon
+		if next.wait, next.told = pollDrift, toldUndone; !s.repaired {
+			next.act, next.wait, next.told = actRepair, pollSoon, toldRepair
 		}
 		return next
 	default:

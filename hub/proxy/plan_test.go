@@ -81,7 +81,7 @@ func TestPlan(t *testing.T) {
 		{"it lacks something beside itself: make that", situation{inst: instance(provider.StateRunning, lacks("its Service"))},
 			step{actRepair, true, "Created", "the instance runs: its Service", pollSoon, toldRepair}},
 		{"it lacks it again a moment later: somebody takes it away, who is not fought all the time", situation{repaired: true, inst: instance(provider.StateRunning, lacks("its Service"))},
-			step{actNone, true, "Created", "the instance runs: its Service", pollDrift, toldRepair}},
+			step{actNone, true, "Created", "the instance runs: its Service", pollDrift, toldUndone}},
 		{"it lacks something, and has no address for want of it", situation{inst: instance(provider.StateProvisioning, lacks("its Service"))},
 			step{actRepair, false, "Provisioning", notRunning + ": its Service", pollSoon, toldRepair}},
 		{"it lacks something, and is to be replaced: replace", situation{fit: differs, inst: instance(provider.StateRunning, lacks("its Service"))},

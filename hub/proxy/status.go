@@ -127,7 +127,7 @@ func setBarred(p *v1alpha1.Proxy, seen *fleet.Proxy) {
 // from the engine's verdict. seen is the fleet's view, nil when it has none.
 func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 	var v fleet.Verdict
-	same := seen != nil && seen.Subject() == fleet.Subject{UID: string(p.UID), Instance: instance, Endpoint: p.Status.Endpoint}
+	same := seen != nil && seen.Subject() == subject(p, instance)
 	if same {
 		v = seen.Verdict
 	}
@@ -162,6 +162,15 @@ func finishStatus(p *v1alpha1.Proxy, seen *fleet.Proxy, instance string) {
 	setReady(p)
 	p.Status.Phase = phase(p)
 	p.Status.ObservedGeneration = p.Generation
+}
+
+// subject is what a verdict on the Proxy, as it is staged, is about.
+func subject(p *v1alpha1.Proxy, instance string) fleet.Subject {
+	protocol := p.Spec.AccessTo().Protocol
+	if p.Status.Access != nil && p.Spec.Mode != v1alpha1.ModeExternal {
+		protocol = p.Status.Access.Protocol
+	}
+	return fleet.Subject{UID: string(p.UID), Instance: instance, Endpoint: p.Status.Endpoint, Protocol: string(protocol)}
 }
 
 // setReady repeats the first condition that stands in the way.

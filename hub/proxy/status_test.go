@@ -17,7 +17,7 @@ func proxyObject() *v1alpha1.Proxy {
 }
 
 func seenAs(instance string, v fleet.Verdict) *fleet.Proxy {
-	return &fleet.Proxy{UID: "uid", Instance: instance, Verdict: v}
+	return &fleet.Proxy{UID: "uid", Instance: instance, Protocol: "http", Verdict: v}
 }
 
 func TestPhases(t *testing.T) {

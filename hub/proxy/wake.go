@@ -44,8 +44,12 @@ func fleetSource(f *fleet.Fleet, b *budget, refs *references) source.TypedSource
 		f.Follow(func(c fleet.Change) {
 			refs.observe(c)
 			b.observe(c)
-			if c.New != nil && (judgedAnew(c) || barredAnew(c) || asks(c)) {
+			switch {
+			case c.New == nil:
+			case judgedAnew(c) || asks(c) || barredAnew(c) && c.Old != nil:
 				q.Add(request(c.New.Key))
+			case barredAnew(c): // as a first list brings them
+				addLow(q, request(c.New.Key))
 			}
 		})
 		return nil

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,7 +63,7 @@ func TestAWordOnThePodNetworkThatIsNoneIsRefused(t *testing.T) {
 		aged(r, "eu", 0, raw, podNetwork(said))
 		barredAs(t, r, "eu", "a", fleet.NotBarred) // what was said before holds, like all that a refused Secret held
 		st := s.State()
-		if !st.Ready || st.CredentialReason != v1alpha1.ReasonKubeconfigInvalid || !strings.Contains(st.CredentialMessage, "write routable, or remove it") {
+		if !st.Ready || st.CredentialReason != v1alpha1.ReasonKubeconfigInvalid || !strings.Contains(st.CredentialMessage, fmt.Sprintf("is %q: write routable, or remove it", said)) {
 			t.Errorf("%q: %+v", said, st)
 		}
 	}
@@ -138,5 +139,27 @@ func TestAWordThatComesWhileAnotherClusterIsTakenIsNotAboutThatOne(t *testing.T)
 	barredAs(t, r, "eu", "b", fleet.NotRoutable)
 	if opened.Load() {
 		t.Error("pods of the first cluster could be dialled on the word about the second")
+	}
+}
+
+// The word is taken back while the connection that it is about is being taken, and
+// nothing else in the Secret can be used.
+func TestAWordTakenBackWhileItsClusterIsTakenDoesNotCount(t *testing.T) {
+	cluster := apiserver.Start(t).Cluster("x")
+	cluster.Put(managedPod("a", "10.0.0.1"))
+	r, e := started(t)
+	var once sync.Once
+	e.during = func() {
+		once.Do(func() {
+			aged(r, "eu", 0, []byte("broken"), podNetwork("routable"))
+			aged(r, "eu", 0, []byte("broken"))
+		})
+	}
+	s := aged(r, "eu", 0, cluster.Kubeconfig(theToken), podNetwork("routable"))
+	until(t, s, "connected", reason(v1alpha1.ReasonConnected))
+	cluster.Put(managedPod("b", "10.0.0.2"))
+	barredAs(t, r, "eu", "b", fleet.NotRoutable)
+	if st := s.State(); st.Dials || !strings.Contains(st.Message, "not declared routable") {
+		t.Errorf("the Spoke says %+v", st)
 	}
 }

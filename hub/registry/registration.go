@@ -51,7 +51,7 @@ func (r registration) key() string {
 	}
 	key := hashOf(r.kubeconfig) + namespaces
 	if r.podNetwork != nil && !r.routable() {
-		key += "!" // to be refused
+		key += "!" + *r.podNetwork // to be refused
 	}
 	return key
 }
@@ -156,6 +156,7 @@ func (s *spoke) offer(r registration) {
 // sayLocked takes the word on the pod network to the credentials that it is about.
 // One that is taken back is about all of them.
 func (s *spoke) sayLocked(key string, routable bool) {
+	s.said = routable
 	for _, cred := range []*credential{s.want, s.serves, s.feeds} {
 		if cred != nil && (cred.key == key || !routable) {
 			cred.routable = routable
@@ -178,7 +179,9 @@ func (s *spoke) route() {
 // feed makes the credential's cluster the one whose Proxies the fleet shows.
 func (s *spoke) feed(cred *credential) {
 	s.mu.Lock()
-	s.feeds = cred
+	if s.feeds = cred; cred != nil && !s.said {
+		cred.routable = false // taken back while it was on its way
+	}
 	s.mu.Unlock()
 	s.route()
 }

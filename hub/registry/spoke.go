@@ -58,6 +58,7 @@ type spoke struct {
 	gate     gate
 
 	conn      *connection
+	shown     string // the cluster whose Proxies the fleet shows; empty: none
 	standing  *standing
 	disengage context.CancelFunc
 
@@ -69,8 +70,9 @@ type spoke struct {
 	serves  *credential // what serves; nil: nothing
 	permit  *permit     // of the connections to the present cluster
 	feeds   *credential // what led to the cluster whose Proxies the fleet shows
-	// routable is the word on the pod network that was given last.
-	routable bool
+	// routable is what the annotation on the pod network came to last, said the last
+	// word in it that was one.
+	routable, said bool
 
 	claim claim
 	waits string // the cluster that this spoke may not have, for now
@@ -184,7 +186,7 @@ func (s *spoke) take(ctx context.Context, next *connection) error {
 		next.sever()
 		return err
 	}
-	if s.conn != nil && s.conn.identity.clusterUID != found {
+	if s.shown != "" && s.shown != found {
 		s.leave() // the cluster before it, with all its Proxies, is not this spoke any more
 	}
 	if err := s.engage(ctx, next); err != nil {
@@ -261,6 +263,7 @@ func (s *spoke) engage(ctx context.Context, next *connection) error {
 		err = s.standing.swap(next)
 	}
 	if err == nil {
+		s.shown = next.identity.clusterUID
 		s.feed(next.cred)
 		err = s.gate.feed(next, s.name, s.registry.Options)
 	}
@@ -298,6 +301,7 @@ func (s *spoke) leave() {
 	s.permit = &permit{}
 	s.mu.Unlock()
 	s.gate.clear(func() { s.registry.Fleet.Retain(s.name, nil) })
+	s.shown = ""
 	s.feed(nil)
 	s.drop()
 	s.registry.Recorder.ForgetSpoke(s.name)
