@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -30,14 +31,14 @@ import (
 // rotation is Proxies of one Secret whose password changes.
 type rotation struct {
 	*reachWorld
-	names     []string
-	passwords map[string]string // by a name that may be told
+	old       map[string]types.UID // the pods that they have at first, by name
+	passwords map[string]string    // by a name that may be told
 }
 
 // rotatedPassword has crawlers lease all the time while a password changes.
 func rotatedPassword(t *testing.T, w *reachWorld) {
 	const proxies = 4
-	r := &rotation{reachWorld: w, passwords: map[string]string{"one": marker + "-one", "two": marker + "-two"}}
+	r := &rotation{reachWorld: w, old: map[string]types.UID{}, passwords: map[string]string{"one": marker + "-one", "two": marker + "-two"}}
 	r.apply(t, proxies)
 	crawlers := w.crawl(t, 2, r.passwords)
 	began := time.Now()
@@ -49,7 +50,7 @@ func rotatedPassword(t *testing.T, w *reachWorld) {
 	least := proxies
 	eventually(t, 4*patience, "all have the new password", func() error {
 		least = min(least, r.healthy(t))
-		return r.madeSince(t, began)
+		return r.replaced(t)
 	})
 	took := time.Since(began)
 	used := crawlers.stop()
@@ -80,7 +81,7 @@ func (r *rotation) apply(t *testing.T, proxies int) {
 		if err := r.spokes[euWest].Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		r.names = append(r.names, p.Name)
+		r.old[p.Name] = ""
 	}
 	eventually(t, 2*patience, "all of them serve", func() error {
 		if n := r.healthy(t); n < proxies {
@@ -88,6 +89,9 @@ func (r *rotation) apply(t *testing.T, proxies int) {
 		}
 		return nil
 	})
+	for name := range r.old {
+		r.old[name] = r.spokes[euWest].onlyPod(t, r.spokes[euWest].proxy(t, name)).UID
+	}
 }
 
 // healthy is how many of them are leased.
@@ -101,13 +105,13 @@ func (r *rotation) healthy(t *testing.T) (n int) {
 	return n
 }
 
-// madeSince says which of them is not Ready on a pod that was made since.
-func (r *rotation) madeSince(t *testing.T, began time.Time) error {
+// replaced says which of them is not Ready on another pod.
+func (r *rotation) replaced(t *testing.T) error {
 	t.Helper()
 	eu := r.spokes[euWest]
-	for _, name := range r.names {
+	for name, old := range r.old {
 		p := eu.proxy(t, name)
-		if pods := eu.pods(t)[p.UID]; p.Status.Phase != v1alpha1.PhaseReady || len(pods) != 1 || !pods[0].CreationTimestamp.After(began.Add(-time.Second)) {
+		if pods := eu.pods(t)[p.UID]; p.Status.Phase != v1alpha1.PhaseReady || len(pods) != 1 || pods[0].UID == old {
 			return fmt.Errorf("%s is %s on %d pods", name, p.Status.Phase, len(pods))
 		}
 	}
