@@ -31,8 +31,8 @@ const (
 	EndpointConflict
 )
 
-// bar is what stands against dialling p by itself, whatever others there are.
-func bar(p *Proxy, routable, allowLocal bool) Bar {
+// barAlone is what stands against dialling p by itself, whatever others there are.
+func barAlone(p *Proxy, routable, allowLocal bool) Bar {
 	switch {
 	case p.Host == "":
 		return Bar{}
@@ -51,10 +51,11 @@ func bar(p *Proxy, routable, allowLocal bool) Bar {
 	return Bar{}
 }
 
-// contends is the endpoint that p claims for itself alone; empty for none. That of
-// an External proxy may be several Proxies': with other credentials it is another.
-func contends(p *Proxy) string {
-	if p == nil || !p.Managed || p.Host == "" || p.Barred.Kind != NotBarred && p.Barred.Kind != EndpointConflict {
+// contends is the endpoint that p, barred like this, claims for itself alone; empty
+// for none. That of an External proxy may be several Proxies': with other credentials
+// it is another.
+func contends(p *Proxy, barred Bar) string {
+	if !p.Managed || p.Host == "" || barred.Kind != NotBarred && barred.Kind != EndpointConflict {
 		return ""
 	}
 	return net.JoinHostPort(sameHost(p.Host), strconv.Itoa(p.Port))

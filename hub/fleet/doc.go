@@ -11,4 +11,7 @@
 // made the change returns. That is what makes "leased" follow "healthy" in the
 // same instant; the price is that a follower must be quick, must not block on
 // I/O and must not call back into the fleet.
+//
+// Who may be dialled at all is found out here (bar.go, address.go), since only the
+// union of all spokes shows that two Proxies claim one endpoint.
 package fleet

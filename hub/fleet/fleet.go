@@ -59,8 +59,7 @@ func (f *Fleet) SetRoutable(cluster string, routable bool) {
 	for _, key := range keys {
 		if old := f.clusters[cluster][key]; old.PodNetwork {
 			p := *old
-			p.Barred = bar(&p, routable, f.options.AllowLocal)
-			told = append(told, f.contendLocked(p.Key, contends(old), contends(&p))...)
+			told = append(told, f.contendLocked(p.Key, holds(old), f.claims(&p))...)
 			moved = append(moved, &p)
 		}
 	}
@@ -239,8 +238,7 @@ func (f *Fleet) Count(cluster string) (proxies, instances int) {
 // putLocked stores p in the place of old, nil for none, after it has found out
 // whether p may be dialled.
 func (f *Fleet) putLocked(old, p *Proxy) {
-	p.Barred = bar(p, f.routable[p.Cluster], f.options.AllowLocal)
-	told := f.contendLocked(p.Key, contends(old), contends(p))
+	told := f.contendLocked(p.Key, holds(old), f.claims(p))
 	f.storeLocked(old, p)
 	f.tellLocked(told)
 }
@@ -251,7 +249,7 @@ func (f *Fleet) removeLocked(gone ...*Proxy) {
 	// The last first: of many rivals it goes most cheaply.
 	slices.SortFunc(gone, func(a, b *Proxy) int { return b.Compare(a.Key) })
 	for _, old := range gone {
-		told = append(told, f.contendLocked(old.Key, contends(old), "")...)
+		told = append(told, f.contendLocked(old.Key, holds(old), "")...)
 	}
 	for _, old := range gone {
 		delete(f.clusters[old.Cluster], old.Key)
@@ -263,9 +261,9 @@ func (f *Fleet) removeLocked(gone ...*Proxy) {
 	f.tellLocked(told)
 }
 
-// storeLocked is the last step of putLocked: with a rival p is barred, too.
+// storeLocked stores p once it is known who contends for what.
 func (f *Fleet) storeLocked(old, p *Proxy) {
-	p.Barred = f.rivalled(p)
+	p.Barred = f.bar(p)
 	if p.Barred.Kind != NotBarred {
 		p.Verdict = Verdict{}
 	}
@@ -276,17 +274,29 @@ func (f *Fleet) storeLocked(old, p *Proxy) {
 	f.changedLocked(Change{Old: old, New: p})
 }
 
-// rivalled is what stands against dialling p, by itself or for a rival.
-func (f *Fleet) rivalled(p *Proxy) Bar {
-	by := bar(p, f.routable[p.Cluster], f.options.AllowLocal)
-	alone := *p
-	alone.Barred = by
-	if endpoint := contends(&alone); endpoint != "" {
+// bar is what stands against dialling p, by itself or for a rival.
+func (f *Fleet) bar(p *Proxy) Bar {
+	if endpoint := f.claims(p); endpoint != "" {
 		if _, rival := f.rivals[endpoint].around(p.Key); rival != p.Key {
 			return Bar{Kind: EndpointConflict, Rival: rival}
 		}
 	}
-	return by
+	return f.barAlone(p)
+}
+
+func (f *Fleet) barAlone(p *Proxy) Bar {
+	return barAlone(p, f.routable[p.Cluster], f.options.AllowLocal)
+}
+
+// claims is the endpoint that p contends for as things are, holds the one that a
+// Proxy of the fleet, nil for none, has contended for since it was stored.
+func (f *Fleet) claims(p *Proxy) string { return contends(p, f.barAlone(p)) }
+
+func holds(p *Proxy) string {
+	if p == nil {
+		return ""
+	}
+	return contends(p, p.Barred)
 }
 
 // contendLocked moves a Proxy from one endpoint's rivals to another's and returns
@@ -317,7 +327,7 @@ func (f *Fleet) contendLocked(key Key, from, to string) (told []Key) {
 func (f *Fleet) tellLocked(keys []Key) {
 	for _, key := range keys {
 		old := f.clusters[key.Cluster][key]
-		if old == nil || f.rivalled(old) == old.Barred {
+		if old == nil || f.bar(old) == old.Barred {
 			continue
 		}
 		p := *old

@@ -15,8 +15,12 @@
 // Passes are woken by Proxies, by what the pods and Secrets of a spoke do, and
 // by verdicts (wake.go), and shared fairly between spokes (controller.go).
 //
-// What it trades away: every pass costs one read of the instance and one of
-// each Secret that the spec refers to, even when only a verdict changed. In
-// exchange a crash at any point, an edit during it, or a stale cache is found
+// What an instance is made of and how it is reached travels on it; what clients need
+// beside that (credentials, certificate authorities) a pass tells the fleet, and
+// nobody else.
+//
+// What it trades away: every pass costs one read of the instance, even when only a
+// verdict changed; the Secrets that the spec refers to are read once for each of
+// their versions (secrets.go). In exchange a crash at any point, an edit during it, or a stale cache is found
 // out by looking instead of being remembered.
 package proxy
