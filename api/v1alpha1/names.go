@@ -75,6 +75,7 @@ const (
 	ConditionReady              = "Ready"
 	ConditionCredentialAccepted = "CredentialAccepted"
 	ConditionContested          = "Contested"
+	ConditionPathBroken         = "PathBroken"
 )
 
 // Reasons of a Proxy's condition Provisioned.
@@ -108,7 +109,8 @@ const (
 )
 
 // Reasons of a Spoke's condition Ready, and of CredentialAccepted when a
-// changed kubeconfig is not taken. The last is that of Contested.
+// changed kubeconfig is not taken. The last two are those of Contested and
+// PathBroken.
 const (
 	ReasonConnected           = "Connected"
 	ReasonConnecting          = "Connecting"
@@ -123,4 +125,5 @@ const (
 	ReasonIdentityChanged     = "IdentityChanged"
 	ReasonAccepted            = "Accepted"
 	ReasonMarkedByAnotherHub  = "MarkedByAnotherHub"
+	ReasonEveryDialFails      = "EveryDialFails"
 )

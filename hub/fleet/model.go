@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"net"
+	"reflect"
 	"strconv"
 	"time"
 )
@@ -56,7 +57,14 @@ type Check struct {
 	URL                                string
 	Interval, Timeout                  time.Duration
 	SuccessThreshold, FailureThreshold int
+	// ExpectedStatuses are those of answers that pass; none: any 2xx.
+	ExpectedStatuses []int
+	// InsecureSkipVerify takes any certificate of the probed site.
+	InsecureSkipVerify bool
 }
+
+// Equal says that the two probe alike.
+func (c Check) Equal(o Check) bool { return reflect.DeepEqual(c, o) }
 
 // Proxy is one Proxy as last seen in its spoke, with the engine's verdict.
 type Proxy struct {

@@ -109,7 +109,7 @@ func (e *Engine) changed(c fleet.Change) {
 		heap.Push(&e.due, s)
 		e.poke()
 	default:
-		sooner := p.Check != s.proxy.Check || s.outdates(p)
+		sooner := !p.Check.Equal(s.proxy.Check) || s.outdates(p)
 		s.proxy = p
 		if sooner && s.index >= 0 {
 			// Changed checks, credentials and the like are tried at once, as their editor expects.
