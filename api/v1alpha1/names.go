@@ -62,7 +62,7 @@ const (
 	AnnotationSchemaVersion = "crawl.proxyfleet.dev/schema-version"
 	// SchemaVersion is the lowest AnnotationSchemaVersion that this code works with.
 	// It equals the one on the generated CRD.
-	SchemaVersion = 3
+	SchemaVersion = 4
 	// ProxyCRDName is the name of the Proxy's CustomResourceDefinition.
 	ProxyCRDName = "proxies.crawl.proxyfleet.dev"
 )

@@ -193,7 +193,8 @@ type Endpoint struct {
 // HealthCheck says how, how often and against what this Proxy is probed.
 type HealthCheck struct {
 	// URL is what a probe fetches through the proxy, an https one through a
-	// CONNECT tunnel. Any 2xx answer passes. Absent: the hub's --health-url.
+	// CONNECT tunnel. expectedStatuses says which answers pass. Absent: the hub's
+	// --health-url.
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'http' || url(self).getScheme() == 'https') && url(self).getHostname() != ''",message="url is an absolute http:// or https:// URL: write for example https://www.gstatic.com/generate_204"
 	// +optional
@@ -216,6 +217,17 @@ type HealthCheck struct {
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
+	// ExpectedStatuses are the HTTP statuses that pass when the probed URL answers
+	// with one of them, for example [204]; at most 16. A redirect is an answer
+	// like any other, and is not followed. Absent or empty: any 2xx.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Minimum=200
+	// +kubebuilder:validation:items:Maximum=599
+	// +kubebuilder:validation:items:XValidation:rule="self >= 200 && self <= 599",message="a status in expectedStatuses is that of a final answer, 200 to 599: write for example [204], or remove expectedStatuses, so that any 2xx passes"
+	// +listType=set
+	// +optional
+	ExpectedStatuses []int32 `json:"expectedStatuses,omitempty"`
+
 	// SuccessThreshold is how many probes in a row must pass before this Proxy
 	// counts as healthy. Default: 1.
 	// +kubebuilder:default=1
@@ -231,6 +243,13 @@ type HealthCheck struct {
 	// +kubebuilder:validation:Maximum=100
 	// +optional
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
+
+	// InsecureSkipVerify takes any certificate of the probed https URL. What is
+	// lost by it: a proxy that intercepts TLS passes, and so does one that leads
+	// to another site. The certificate of the proxy itself is verified all the
+	// same, see tls. Default: false.
+	// +optional
+	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
 }
 
 // ProxyStatus is what the hub observes. Only the hub writes it, and only on
@@ -299,7 +318,7 @@ type ProxyStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=px,categories=crawl
-// +kubebuilder:metadata:annotations="crawl.proxyfleet.dev/schema-version=3"
+// +kubebuilder:metadata:annotations="crawl.proxyfleet.dev/schema-version=4"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`

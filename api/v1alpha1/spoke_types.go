@@ -8,8 +8,9 @@ import (
 type SpokeStatus struct {
 	// Conditions are Ready, whose reason is why or why not;
 	// CredentialAccepted, which is False while a changed kubeconfig is not
-	// taken and the one before it serves on; and Contested, which is there while
-	// Proxies of the cluster carry another hub's mark.
+	// taken and the one before it serves on; Contested, which is there while
+	// Proxies of the cluster carry another hub's mark; and PathBroken, which is
+	// there while none of its Proxies accepts a connection from the hub.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -60,6 +61,7 @@ type SpokeStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Credential",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="CredentialAccepted")].reason`
 // +kubebuilder:printcolumn:name="Contested",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Contested")].status`
+// +kubebuilder:printcolumn:name="Path Broken",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="PathBroken")].status`
 // +kubebuilder:printcolumn:name="Cluster UID",type=string,priority=1,JSONPath=`.status.clusterUID`
 type Spoke struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -58,7 +58,7 @@ func TestAnExternalProxyIsReachedAsTheSpecSays(t *testing.T) {
 func TestAuthoritiesStayWithTheirInstance(t *testing.T) {
 	https := func(p *Proxy) { p.Protocol, p.NeedsAuthorities = "https", true }
 	known := &Authorities{PEM: "x"}
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", https, healthy))
 	if p := f.Get(key("a")); p.Probeable() {
 		t.Error("probed before anybody knows who signs its certificate")
@@ -84,7 +84,7 @@ func TestAVerdictIsAboutTheProtocolThatWasSpoken(t *testing.T) {
 	speaks := func(protocol string) func(*Proxy) {
 		return func(p *Proxy) { p.Managed, p.Protocol = false, protocol }
 	}
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", speaks("http"), healthy))
 	f.Upsert(running("a", speaks("socks5")))
 	if p := f.Get(key("a")); p.Offerable() || !p.Probeable() {
@@ -104,7 +104,7 @@ func TestAVerdictIsAboutTheProtocolThatWasSpoken(t *testing.T) {
 
 func TestAVerdictOnOneThatIsGoneIsNoneOnItsNamesake(t *testing.T) {
 	external := func(p *Proxy) { p.Managed = false }
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", external))
 	about := f.Get(key("a")).Subject()
 	f.Upsert(running("a", external, func(p *Proxy) { p.UID = "another" }))

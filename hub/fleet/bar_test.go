@@ -14,7 +14,7 @@ func at(host string) func(*Proxy) { return func(p *Proxy) { p.Host = host } }
 func of(cluster string) func(*Proxy) { return func(p *Proxy) { p.Cluster = cluster } }
 
 func TestAPodIsDialledOnlyWhereItsNetworkIsSaidToBeTheHubs(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	var told []Bar
 	f.Follow(func(c Change) { told = append(told, c.New.Barred) })
 	f.Upsert(running("a", inPodNetwork, healthy))
@@ -49,12 +49,12 @@ func TestAPodIsDialledOnlyWhereItsNetworkIsSaidToBeTheHubs(t *testing.T) {
 
 func TestAnEndpointThatNobodyMayDialIsNeitherProbedNorOffered(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "169.254.169.254", "::1", "2130706433"} {
-		f := New(Options{})
+		f := judging(Options{})
 		f.Upsert(running("a", at(host), healthy))
 		if p := f.Get(key("a")); p.Barred.Kind != EndpointForbidden || p.Barred.Detail == "" || p.Probeable() || p.Phase() != "Unhealthy" {
 			t.Errorf("%s: %+v, phase %s", host, p.Barred, p.Phase())
 		}
-		f = New(Options{AllowLocal: true})
+		f = judging(Options{AllowLocal: true})
 		f.Upsert(running("a", at(host), healthy))
 		if !f.Get(key("a")).Offerable() {
 			t.Errorf("%s is not offered where it is allowed", host)
@@ -64,7 +64,7 @@ func TestAnEndpointThatNobodyMayDialIsNeitherProbedNorOffered(t *testing.T) {
 
 func TestTwoManagedProxiesOfOneEndpointAreBothNobodys(t *testing.T) {
 	us := Key{"us", "crawl", "z"}
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", healthy))
 	f.Upsert(running("z", of("us"), healthy, at("::ffff:10.0.0.1"))) // another spelling of it
 	for own, rival := range map[Key]Key{key("a"): us, us: key("a")} {
@@ -99,7 +99,7 @@ func TestTwoManagedProxiesOfOneEndpointAreBothNobodys(t *testing.T) {
 // Thousands of Proxies with one endpoint must not make millions of changes.
 func TestARivalThatComesOrGoesIsNewsToOneOther(t *testing.T) {
 	const n = 300
-	f := New(Options{})
+	f := judging(Options{})
 	changes := 0
 	f.Follow(func(Change) { changes++ })
 	order := rand.New(rand.NewPCG(1, 2)).Perm(n)
@@ -135,7 +135,7 @@ func TestARivalThatComesOrGoesIsNewsToOneOther(t *testing.T) {
 // Followers act on each change, and on what was before it.
 func TestFollowersSeeNoMomentInWhichABarredProxyMayBeDialled(t *testing.T) {
 	for range 20 { // in whatever order the map has them
-		f := New(Options{})
+		f := judging(Options{})
 		f.SetRoutable("eu", true)
 		for _, name := range []string{"a", "b", "c"} {
 			f.Upsert(running(name, inPodNetwork))
@@ -162,7 +162,7 @@ func TestFollowersSeeNoMomentInWhichABarredProxyMayBeDialled(t *testing.T) {
 }
 
 func TestABarredProxyThatIsSeenAgainUnchangedIsNoNews(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", inPodNetwork))
 	told := -1
 	f.Follow(func(Change) { told++ })

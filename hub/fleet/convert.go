@@ -25,11 +25,13 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 		Provisioned: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned),
 		Deleting:    !o.DeletionTimestamp.IsZero(),
 		Check: Check{
-			URL:              spec.HealthCheck.URL,
-			Interval:         time.Duration(upTo(86400, spec.HealthCheck.IntervalSeconds)) * time.Second,
-			Timeout:          time.Duration(upTo(300, spec.HealthCheck.TimeoutSeconds)) * time.Second,
-			SuccessThreshold: upTo(100, spec.HealthCheck.SuccessThreshold),
-			FailureThreshold: upTo(100, spec.HealthCheck.FailureThreshold),
+			URL:                spec.HealthCheck.URL,
+			Interval:           time.Duration(upTo(86400, spec.HealthCheck.IntervalSeconds)) * time.Second,
+			Timeout:            time.Duration(upTo(300, spec.HealthCheck.TimeoutSeconds)) * time.Second,
+			ExpectedStatuses:   statuses(spec.HealthCheck.ExpectedStatuses),
+			SuccessThreshold:   upTo(100, spec.HealthCheck.SuccessThreshold),
+			FailureThreshold:   upTo(100, spec.HealthCheck.FailureThreshold),
+			InsecureSkipVerify: spec.HealthCheck.InsecureSkipVerify,
 		},
 		Secrets: spec.ContentSecrets(), References: spec.Secrets(),
 	}
@@ -80,6 +82,24 @@ var protocols = []v1alpha1.Protocol{v1alpha1.ProtocolHTTP, v1alpha1.ProtocolHTTP
 // upTo is what the CRD allows, from 1 on, for objects of a cluster that does not hold
 // them to it: one Proxy must not take all of the engine.
 func upTo(most int, n int32) int { return min(max(int(n), 1), most) }
+
+// statuses are the first sixteen that the CRD allows, each once and sorted, so that
+// checks that are alike are equal; nil where there are none. The others are dropped and
+// not brought within bounds: whoever writes 199 does not mean 200.
+func statuses(given []int32) []int {
+	var allowed []int
+	for _, n := range given {
+		status := int(n)
+		if status < 200 || status > 599 || slices.Contains(allowed, status) {
+			continue
+		}
+		if allowed = append(allowed, status); len(allowed) == 16 {
+			break
+		}
+	}
+	slices.Sort(allowed)
+	return allowed
+}
 
 // splitEndpoint is the reverse of Proxy.Endpoint; anything else is no address.
 func splitEndpoint(endpoint string) (host string, port int) {

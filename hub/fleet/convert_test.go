@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -74,15 +75,72 @@ func TestNoAddressYetIsNoEndpoint(t *testing.T) {
 
 func TestNumbersThatNoCRDWouldLetPassAreBroughtWithinBounds(t *testing.T) {
 	const huge = 1<<31 - 1
-	for given, want := range map[v1alpha1.HealthCheck]Check{
-		{}: {Interval: time.Second, Timeout: time.Second, SuccessThreshold: 1, FailureThreshold: 1},
-		{IntervalSeconds: -1, TimeoutSeconds: -1, SuccessThreshold: -1, FailureThreshold: -1}:         {Interval: time.Second, Timeout: time.Second, SuccessThreshold: 1, FailureThreshold: 1},
-		{IntervalSeconds: huge, TimeoutSeconds: huge, SuccessThreshold: huge, FailureThreshold: huge}: {Interval: 24 * time.Hour, Timeout: 5 * time.Minute, SuccessThreshold: 100, FailureThreshold: 100},
-		{IntervalSeconds: 30, TimeoutSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}:           {Interval: 30 * time.Second, Timeout: 10 * time.Second, SuccessThreshold: 1, FailureThreshold: 3},
+	for _, tc := range []struct {
+		given v1alpha1.HealthCheck
+		want  Check
+	}{
+		{v1alpha1.HealthCheck{}, Check{Interval: time.Second, Timeout: time.Second, SuccessThreshold: 1, FailureThreshold: 1}},
+		{
+			v1alpha1.HealthCheck{IntervalSeconds: -1, TimeoutSeconds: -1, SuccessThreshold: -1, FailureThreshold: -1},
+			Check{Interval: time.Second, Timeout: time.Second, SuccessThreshold: 1, FailureThreshold: 1},
+		},
+		{
+			v1alpha1.HealthCheck{IntervalSeconds: huge, TimeoutSeconds: huge, SuccessThreshold: huge, FailureThreshold: huge},
+			Check{Interval: 24 * time.Hour, Timeout: 5 * time.Minute, SuccessThreshold: 100, FailureThreshold: 100},
+		},
+		{
+			v1alpha1.HealthCheck{IntervalSeconds: 30, TimeoutSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3},
+			Check{Interval: 30 * time.Second, Timeout: 10 * time.Second, SuccessThreshold: 1, FailureThreshold: 3},
+		},
 	} {
-		p := FromObject("eu", ready(func(p *v1alpha1.Proxy) { p.Spec.HealthCheck = given }))
-		if p.Check != want {
-			t.Errorf("%+v becomes %+v, want %+v", given, p.Check, want)
+		if got := checkOf(tc.given); !got.Equal(tc.want) {
+			t.Errorf("%+v becomes %+v, want %+v", tc.given, got, tc.want)
+		}
+	}
+}
+
+func checkOf(h v1alpha1.HealthCheck) Check {
+	return FromObject("eu", ready(func(p *v1alpha1.Proxy) { p.Spec.HealthCheck = h })).Check
+}
+
+func TestAProbeIsJudgedAsTheProxySays(t *testing.T) {
+	check := checkOf(v1alpha1.HealthCheck{URL: "https://a.example/b", ExpectedStatuses: []int32{204}, InsecureSkipVerify: true})
+	if check.URL != "https://a.example/b" || !slices.Equal(check.ExpectedStatuses, []int{204}) || !check.InsecureSkipVerify {
+		t.Errorf("read %+v", check)
+	}
+	if check := checkOf(v1alpha1.HealthCheck{}); check.InsecureSkipVerify {
+		t.Error("nobody has asked for a site that is not verified")
+	}
+}
+
+func TestChecksThatExpectTheSameAreEqual(t *testing.T) {
+	var seventeen []int32
+	for i := range int32(17) {
+		seventeen = append(seventeen, 599-i)
+	}
+	for name, tc := range map[string]struct {
+		given []int32
+		want  []int
+	}{
+		"absent":                    {nil, nil},
+		"empty":                     {[]int32{}, nil},
+		"in any order":              {[]int32{404, 200, 301}, []int{200, 301, 404}},
+		"one twice":                 {[]int32{204, 200, 204}, []int{200, 204}},
+		"the first and the last":    {[]int32{599, 200}, []int{200, 599}},
+		"beside some out of bounds": {[]int32{199, 204, 600, 0, -1, 1<<31 - 1}, []int{204}},
+		"all out of bounds":         {[]int32{100, 600}, nil},
+		"more than sixteen":         {seventeen, []int{584, 585, 586, 587, 588, 589, 590, 591, 592, 593, 594, 595, 596, 597, 598, 599}},
+		"one seventeen times":       {append(slices.Repeat([]int32{204}, 17), 200), []int{200, 204}},
+	} {
+		written := slices.Clone(tc.given)
+		want := checkOf(v1alpha1.HealthCheck{})
+		want.ExpectedStatuses = tc.want
+		got := checkOf(v1alpha1.HealthCheck{ExpectedStatuses: tc.given})
+		if !got.Equal(want) || (got.ExpectedStatuses == nil) != (tc.want == nil) {
+			t.Errorf("%s: %#v, want %#v", name, got.ExpectedStatuses, tc.want)
+		}
+		if !slices.Equal(tc.given, written) {
+			t.Errorf("%s: the object, which is the cache's, was changed to %v", name, tc.given)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestCredentialsNeverPrint(t *testing.T) {
 }
 
 func TestAProxyIsNeitherProbedNorOfferedWhileItsCredentialsAreNotKnown(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", healthy, guarded)) // as after a restart: the status claims health
 	if p := f.Get(key("a")); p.Probeable() || p.Offerable() || p.Phase() != "Probing" {
 		t.Errorf("probeable %v, offerable %v, phase %s", p.Probeable(), p.Offerable(), p.Phase())
@@ -96,7 +96,7 @@ func TestCredentialsAreThoseOfOneInstanceAndNoOther(t *testing.T) {
 		{"deleted and made again under the same name", running("a", guarded, func(p *Proxy) { p.UID = "uid-other" }), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := New(Options{})
+			f := judging(Options{})
 			f.Upsert(running("a", guarded))
 			f.SetCredentials(key("a"), "instance-1", known)
 			f.SetCredentials(key("a"), "instance-0", &Credentials{"late", "late"})
@@ -113,7 +113,7 @@ func TestCredentialsAreThoseOfOneInstanceAndNoOther(t *testing.T) {
 }
 
 func TestAnEditedPasswordLeavesAProxyInService(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", healthy, guarded))
 	f.SetCredentials(key("a"), "instance-1", known)
 	f.SetCredentials(key("a"), "instance-1", &Credentials{"crawler", "new"})
@@ -125,7 +125,7 @@ func TestAnEditedPasswordLeavesAProxyInService(t *testing.T) {
 // Whoever resolves the Secret may have seen the edit that asks for it first.
 func TestCredentialsThatComeBeforeTheEditAreThereWhenItComes(t *testing.T) {
 	external := func(p *Proxy) { p.Managed = false }
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", healthy, external))
 	f.SetCredentials(key("a"), "instance-1", known)
 	if p := f.Get(key("a")); p.Proof() != nil || !p.Offerable() {
@@ -139,7 +139,7 @@ func TestCredentialsThatComeBeforeTheEditAreThereWhenItComes(t *testing.T) {
 
 func TestAnEditThatAsksForCredentialsTakesNoInstanceOutOfServiceThatHasNone(t *testing.T) {
 	asks := func(p *v1alpha1.Proxy) { p.Spec.AuthSecretRef = &v1alpha1.SecretReference{Name: "auth"} }
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(FromObject("eu", ready()))
 	f.Upsert(FromObject("eu", ready(asks)))
 	if p := f.Get(key("a")); !p.Offerable() || p.Proof() != nil {
@@ -154,7 +154,7 @@ func TestAnEditThatAsksForCredentialsTakesNoInstanceOutOfServiceThatHasNone(t *t
 }
 
 func TestFollowersAreToldOfNewCredentialsAlone(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", guarded))
 	changes := -1 // Follow tells of what is there
 	f.Follow(func(Change) { changes++ })

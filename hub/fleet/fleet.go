@@ -30,6 +30,7 @@ type Fleet struct {
 	rivals    map[string]rivals // who contends for an endpoint
 	sorted    []*Proxy          // all, by key; nil when it must be made again
 	followers []func(Change)
+	judged    bool // by this hub, from here on
 }
 
 // New returns an empty fleet.
@@ -80,13 +81,22 @@ func (f *Fleet) Follow(follower func(Change)) {
 	f.followers = append(f.followers, follower)
 }
 
-// Upsert records a Proxy as its spoke shows it. p.Verdict is what the status
-// claims: it counts at first sight alone.
+// Judge says that this hub judges from here on: verdicts are those of SetVerdict, and
+// what statuses claim counts at first sight alone. Until then another hub may judge, and
+// its verdicts, as the statuses show them, are taken over.
+func (f *Fleet) Judge() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.judged = true
+}
+
+// Upsert records a Proxy as its spoke shows it. p.Verdict is what the status claims;
+// see Judge.
 func (f *Fleet) Upsert(p Proxy) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := f.clusters[p.Cluster][p.Key]
-	p = merge(old, p)
+	p = merge(old, p, f.judged)
 	if old != nil {
 		p.Barred = old.Barred // what stands against it is found out when it is stored
 	}

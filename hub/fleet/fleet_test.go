@@ -25,6 +25,31 @@ var first = Subject{"uid-a", "instance-1", "10.0.0.1:3128", "http"}
 
 func healthy(p *Proxy) { p.Verdict = Verdict{Health: Healthy, Reason: "ProbeSucceeded"} }
 
+// judging is the fleet of a hub that judges.
+func judging(o Options) *Fleet {
+	f := New(o)
+	f.Judge()
+	return f
+}
+
+func TestUntilThisHubJudgesVerdictsAreWhatTheStatusesSay(t *testing.T) {
+	f := New(Options{})
+	p := Proxy{Key: Key{"eu", "crawl", "a"}, UID: "1", Instance: "one", Host: "203.0.113.7", Port: 3128, Provisioned: true}
+	for _, claims := range []Health{Unknown, Healthy, Unhealthy, Healthy} {
+		p.Verdict = Verdict{Health: claims}
+		f.Upsert(p)
+		if got := f.Get(p.Key).Verdict.Health; got != claims {
+			t.Errorf("health %v, the status claims %v", got, claims)
+		}
+	}
+	f.Judge()
+	p.Verdict = Verdict{Health: Unhealthy}
+	f.Upsert(p)
+	if got := f.Get(p.Key).Verdict.Health; got != Healthy {
+		t.Errorf("health %v: a status that lags behind counts for more than the engine", got)
+	}
+}
+
 func TestAVerdictFollowsItsInstanceAndNoOther(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -40,7 +65,7 @@ func TestAVerdictFollowsItsInstanceAndNoOther(t *testing.T) {
 		{"deleted and made again under the same name", running("a", func(p *Proxy) { p.UID = "uid-other" }), Unknown},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := New(Options{})
+			f := judging(Options{})
 			f.Upsert(running("a"))
 			if !f.SetVerdict(key("a"), first, Verdict{Health: Healthy}) {
 				t.Fatal("the verdict of the present instance was refused")
@@ -54,7 +79,7 @@ func TestAVerdictFollowsItsInstanceAndNoOther(t *testing.T) {
 }
 
 func TestARestartedHubTakesOverWhatTheStatusClaims(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", healthy))
 	if p := f.Get(key("a")); !p.Offerable() {
 		t.Errorf("a Proxy that was healthy before the restart is not offered: %+v", p)
@@ -62,7 +87,7 @@ func TestARestartedHubTakesOverWhatTheStatusClaims(t *testing.T) {
 }
 
 func TestALateVerdictOfAReplacedInstanceIsDropped(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", func(p *Proxy) { p.Instance = "instance-2" }))
 	if f.SetVerdict(key("a"), first, Verdict{Health: Healthy}) {
 		t.Error("a verdict about an instance that is gone was taken")
@@ -76,7 +101,7 @@ func TestALateVerdictOfAReplacedInstanceIsDropped(t *testing.T) {
 }
 
 func TestAWithdrawnInstanceIsNotOfferedUntilItIsTakenBackAndProbedAgain(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", healthy))
 	f.SetWithdrawn(key("a"), "instance-1", true)
 	if p := f.Get(key("a")); p.Offerable() || p.Probeable() || p.Phase() != "Replacing" {
@@ -96,7 +121,7 @@ func TestAWithdrawnInstanceIsNotOfferedUntilItIsTakenBackAndProbedAgain(t *testi
 }
 
 func TestDeleteSparesANamesake(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a", func(p *Proxy) { p.UID = "new" }))
 	f.Delete(key("a"), "old")
 	if f.Get(key("a")) == nil {
@@ -109,7 +134,7 @@ func TestDeleteSparesANamesake(t *testing.T) {
 }
 
 func TestRetainRemovesWhatWasDeletedWhileNobodyWatchedInThatClusterAlone(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a"))
 	f.Upsert(running("b"))
 	other := running("c", func(p *Proxy) { p.Cluster = "us" })
@@ -129,7 +154,7 @@ func TestRetainRemovesWhatWasDeletedWhileNobodyWatchedInThatClusterAlone(t *test
 }
 
 func TestAFollowerSeesEveryChangeInOrderAndNoEmptyOne(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a"))
 	var seen []string
 	f.Follow(func(c Change) {
@@ -171,7 +196,7 @@ func TestPhaseIsNeverBehindTheVerdict(t *testing.T) {
 }
 
 func TestCountTellsInstancesFromProxies(t *testing.T) {
-	f := New(Options{})
+	f := judging(Options{})
 	f.Upsert(running("a"))
 	f.Upsert(running("b", func(p *Proxy) { p.Instance = "" }))
 	f.Upsert(running("c", func(p *Proxy) { p.Managed = false; p.Verdict.Time = time.Now() }))

@@ -3,7 +3,7 @@ package fleet
 import (
 	"cmp"
 	"net"
-	"reflect"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -64,7 +64,11 @@ type Check struct {
 }
 
 // Equal says that the two probe alike.
-func (c Check) Equal(o Check) bool { return reflect.DeepEqual(c, o) }
+func (c Check) Equal(o Check) bool {
+	return c.URL == o.URL && c.Interval == o.Interval && c.Timeout == o.Timeout &&
+		c.SuccessThreshold == o.SuccessThreshold && c.FailureThreshold == o.FailureThreshold &&
+		slices.Equal(c.ExpectedStatuses, o.ExpectedStatuses) && c.InsecureSkipVerify == o.InsecureSkipVerify
+}
 
 // Proxy is one Proxy as last seen in its spoke, with the engine's verdict.
 type Proxy struct {
@@ -204,17 +208,22 @@ func (p *Proxy) Phase() string {
 
 // merge decides what becomes of the verdict and of what only a pass can know when
 // the spoke shows p anew. old is nil at first sight; then the verdict that the status
-// claims is taken over, so that a restarted hub does not forget what it knew.
-func merge(old *Proxy, p Proxy) Proxy {
+// claims is taken over, so that a restarted hub does not forget what it knew. judged
+// says that this hub judges; until it does, whoever does writes the statuses.
+func merge(old *Proxy, p Proxy, judged bool) Proxy {
 	switch {
 	case old == nil:
 	case old.UID != p.UID || old.Instance != p.Instance:
-		p.Verdict = Verdict{}
+		if judged {
+			p.Verdict = Verdict{}
+		}
 	default:
 		p.Withdrawn = old.Withdrawn
-		p.Verdict = old.Verdict
-		if old.Subject() != p.Subject() {
-			p.Verdict = Verdict{}
+		if judged {
+			p.Verdict = old.Verdict
+			if old.Subject() != p.Subject() {
+				p.Verdict = Verdict{}
+			}
 		}
 		if p.NeedsCredentials || p.Managed {
 			p.Credentials = old.Credentials

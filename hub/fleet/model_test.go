@@ -50,7 +50,7 @@ func (n naive) rivals(p Proxy) map[Key]bool {
 // and a follower that goes by changes alone knows the same.
 func TestTheFleetBarsWhomItMust(t *testing.T) {
 	for seed := range uint64(150) {
-		f, n, r := New(Options{}), naive{map[Key]Proxy{}, map[string]bool{}}, rand.New(rand.NewPCG(seed, 7))
+		f, n, r := judging(Options{}), naive{map[Key]Proxy{}, map[string]bool{}}, rand.New(rand.NewPCG(seed, 7))
 		followed := map[Key]*Proxy{}
 		f.Follow(func(c Change) {
 			key := c.key()
@@ -131,7 +131,7 @@ func (n naive) act(f *Fleet, r *rand.Rand) {
 // Rivals that all come, go or are ruled out at once: none may be dialled in between.
 func TestNoneOfTwoRivalsIsFreeWhileBothAreMoved(t *testing.T) {
 	for range 20 { // in whatever order the map has them
-		f := New(Options{})
+		f := judging(Options{})
 		for i := range 10 {
 			for _, half := range []string{"a", "b"} {
 				f.Upsert(running(fmt.Sprint(half, i), inPodNetwork, at(fmt.Sprintf("10.0.1.%d", i))))

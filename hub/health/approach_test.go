@@ -54,13 +54,13 @@ func TestAnEditedExternalProxyIsProbedAtOnce(t *testing.T) {
 			f, rec := fleet.New(fleet.Options{AllowLocal: true}), newRecorder()
 			start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
 			p := external(t, e.endpoint, e.before)
-			f.Upsert(p)
+			arrive(f, p)
 			f.SetAuthorities(p.Key, p.Instance, e.authorities)
 			await(t, f, "a", "unhealthy", is(fleet.Unhealthy))
 			if v := f.Get(p.Key).Verdict; v.Reason != e.reason {
 				t.Errorf("verdict before %+v", v)
 			}
-			f.Upsert(external(t, e.endpoint, e.after))
+			arrive(f, external(t, e.endpoint, e.after))
 			if e.better != nil {
 				f.SetAuthorities(p.Key, p.Instance, e.better)
 			}
@@ -88,10 +88,10 @@ func TestAProbeFromBeforeAnEditCountsForNothing(t *testing.T) {
 			f, rec := fleet.New(fleet.Options{AllowLocal: true}), newRecorder()
 			start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
 			p := external(t, front, e.before)
-			f.Upsert(p)
+			arrive(f, p)
 			f.SetAuthorities(p.Key, p.Instance, e.authorities)
 			<-asked
-			f.Upsert(external(t, front, e.after))
+			arrive(f, external(t, front, e.after))
 			if e.better != nil {
 				f.SetAuthorities(p.Key, p.Instance, e.better)
 			}
@@ -111,8 +111,8 @@ func TestAnHTTPSProxyIsNotProbedBeforeItsAuthoritiesAreKnown(t *testing.T) {
 	p := external(t, realProxy(t, proxy.Options{Protocol: proxy.HTTPS, Certificate: ca.issue(t, "proxy.test")}), func(p *fleet.Proxy) {
 		p.Protocol, p.ServerName, p.NeedsAuthorities = "https", "proxy.test", true
 	})
-	f.Upsert(p)
-	f.Upsert(proxyAt(t, "canary", closedPort(t)))
+	arrive(f, p)
+	arrive(f, proxyAt(t, "canary", closedPort(t)))
 	await(t, f, "canary", "unhealthy", is(fleet.Unhealthy))
 	f.SetAuthorities(p.Key, p.Instance, ca.Authorities)
 	await(t, f, "a", "healthy", is(fleet.Healthy))
@@ -137,12 +137,12 @@ func TestNobodyIsDialledOnWhoWasRuledOutMeanwhile(t *testing.T) {
 	calls := make(chan struct{}, 100)
 	second, last := peer(t, func(net.Conn) { calls <- struct{}{} }), make(chan struct{}, 100)
 	barrier := peer(t, func(net.Conn) { last <- struct{}{} })
-	f.Upsert(proxyAt(t, "probed", first, pod, func(p *fleet.Proxy) { p.Check.Timeout = 5 * time.Minute }))
+	arrive(f, proxyAt(t, "probed", first, pod, func(p *fleet.Proxy) { p.Check.Timeout = 5 * time.Minute }))
 	<-reached
-	f.Upsert(proxyAt(t, "waits", second, pod)) // for the only slot
+	arrive(f, proxyAt(t, "waits", second, pod)) // for the only slot
 	f.SetRoutable("eu", false)
 	<-cut // long before its timeout
-	f.Upsert(proxyAt(t, "other", barrier))
+	arrive(f, proxyAt(t, "other", barrier))
 	<-last
 	if len(calls) > 0 {
 		t.Error("dialled, with its credentials")
@@ -164,7 +164,7 @@ func TestAHealthyProxyWhoseProtocolIsEditedIsJudgedAnew(t *testing.T) {
 	f := fleet.New(fleet.Options{AllowLocal: true})
 	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool()})
 	for _, protocol := range []string{"http", "socks5", "http"} {
-		f.Upsert(external(t, both, func(p *fleet.Proxy) { p.Protocol = protocol }))
+		arrive(f, external(t, both, func(p *fleet.Proxy) { p.Protocol = protocol }))
 		await(t, f, "a", "healthy", is(fleet.Healthy))
 	}
 }

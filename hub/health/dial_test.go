@@ -41,13 +41,13 @@ func TestANameLeadsAProbeNowhereElseThanWhereItWasChecked(t *testing.T) {
 	n := &names{answers: map[string][][]string{"proxy.test": {{"203.0.113.7"}, {"169.254.169.254"}}}}
 	r := &routes{to: map[string]string{"203.0.113.7:3128": endpoint, "169.254.169.254:3128": endpoint}}
 	p := remote(n, r)
-	if got := p.probe(t.Context(), via("http", "proxy.test:3128", nil), "http://site.test/"); !got.ok || n.lookups != 1 {
+	if got := p.probe(t.Context(), via("http", "proxy.test:3128", nil), aim{url: "http://site.test/"}); !got.ok || n.lookups != 1 {
 		t.Fatalf("%+v after %d lookups, want a pass after one", got, n.lookups)
 	}
 	if dialled := r.take(); count() != 1 || !slices.Equal(dialled, []string{"203.0.113.7:3128"}) {
 		t.Errorf("dialled %v", dialled)
 	}
-	got := p.probe(t.Context(), via("http", "proxy.test:3128", nil), "http://site.test/")
+	got := p.probe(t.Context(), via("http", "proxy.test:3128", nil), aim{url: "http://site.test/"})
 	if got.reason != "EndpointForbidden" || got.message != "proxy.test leads to 169.254.169.254, a link-local address, which is not dialled: give the proxy an address that others can reach" {
 		t.Errorf("%+v", got)
 	}
@@ -62,7 +62,7 @@ func TestANameThatMovesIsFollowedByTheNextProbe(t *testing.T) {
 	n := &names{answers: map[string][][]string{"proxy.test": {{"203.0.113.7"}, {"203.0.113.8"}}}}
 	p := remote(n, &routes{to: map[string]string{"203.0.113.7:3128": before, "203.0.113.8:3128": after}})
 	for _, want := range [][2]int{{1, 0}, {1, 1}, {1, 2}} {
-		r := p.probe(t.Context(), via("http", "proxy.test:3128", nil), "http://site.test/")
+		r := p.probe(t.Context(), via("http", "proxy.test:3128", nil), aim{url: "http://site.test/"})
 		if got := [2]int{countBefore(), countAfter()}; !r.ok || got != want {
 			t.Fatalf("%+v, probes %v, want %v", r, got, want)
 		}
@@ -97,7 +97,7 @@ func TestAnAddressThatNoProxyCanHaveIsNotDialled(t *testing.T) {
 			}
 			for _, protocol := range []string{"http", "https", "socks5"} {
 				n.lookups = 0
-				got := remote(n, r).probe(t.Context(), via(protocol, endpoint, nil), "https://site.test/")
+				got := remote(n, r).probe(t.Context(), via(protocol, endpoint, nil), aim{url: "https://site.test/"})
 				if got.reason != "EndpointForbidden" || !strings.Contains(got.message, kind) || strings.HasPrefix(got.message, "proxy.test leads to ") != (name != "") {
 					t.Errorf("%s %s as %q: %+v", protocol, host, name, got)
 				}
@@ -118,7 +118,7 @@ func TestLocalProxiesAreProbedOnlyByAHubThatIsToldSo(t *testing.T) {
 		n := &names{answers: map[string][][]string{"proxy.test": {{"127.0.0.1"}}}}
 		start(t, f, Options{URL: "http://site.test/", Resolver: n, AllowLocal: allowed})
 		before := count()
-		f.Upsert(proxyAt(t, "a", "127.0.0.1:"+port, func(p *fleet.Proxy) { p.Host, p.Check.Interval, p.Check.FailureThreshold = "proxy.test", time.Hour, 1 }))
+		arrive(f, proxyAt(t, "a", "127.0.0.1:"+port, func(p *fleet.Proxy) { p.Host, p.Check.Interval, p.Check.FailureThreshold = "proxy.test", time.Hour, 1 }))
 		await(t, f, "a", "judged", is(wanted))
 		v := f.Get(fleet.Key{Cluster: "eu", Namespace: "crawl", Name: "a"}).Verdict
 		if n := count() - before; allowed != (n == 1) || allowed != (v.Reason != "EndpointForbidden") {
@@ -149,7 +149,7 @@ func TestANameThatDoesNotResolveIsSaidWithoutTheNameServersAddress(t *testing.T)
 	} {
 		for _, protocol := range []string{"http", "https", "socks5"} {
 			p := prober{dialer: dialer{resolver: failingNames{tc.err}}}
-			got := p.probe(t.Context(), via(protocol, "proxy.test:3128", nil), "https://site.test/")
+			got := p.probe(t.Context(), via(protocol, "proxy.test:3128", nil), aim{url: "https://site.test/"})
 			if got.reason != "DialFailed" || got.message != tc.message {
 				t.Errorf("%s, %v: %+v", protocol, tc.err, got)
 			}
@@ -169,7 +169,7 @@ func TestARealResolversFailureTellsNoAddress(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, server)
 	}}
 	p := prober{dialer: dialer{resolver: resolver}}
-	got := p.probe(t.Context(), via("http", "proxy.test.:3128", nil), "https://site.test/")
+	got := p.probe(t.Context(), via("http", "proxy.test.:3128", nil), aim{url: "https://site.test/"})
 	if got.reason != "DialFailed" || !strings.HasPrefix(got.message, "lookup proxy.test.: ") || strings.ContainsAny(got.message, "0123456789") {
 		t.Errorf("%+v", got)
 	}
@@ -198,7 +198,7 @@ func TestANameOfWhichOneAddressAnswersPasses(t *testing.T) {
 		for _, order := range [][]string{{"::1", "127.0.0.1"}, {"127.0.0.1", "::1"}, {"::ffff:127.0.0.1", "::1"}} {
 			n := &names{answers: map[string][][]string{"proxy.test": {order}}}
 			p := prober{dialer: dialer{resolver: n, allowLocal: true}, roots: site.CertPool()}
-			if r := p.probe(t.Context(), via("http", "proxy.test:"+port, nil), site.URL); !r.ok {
+			if r := p.probe(t.Context(), via("http", "proxy.test:"+port, nil), aim{url: site.URL}); !r.ok {
 				t.Errorf("on %s, %v: %+v", listens, order, r)
 			}
 		}
@@ -225,7 +225,7 @@ func TestAPortThatIsNoneIsNotTakenForAnother(t *testing.T) {
 	endpoint, count := counting(t)
 	v := via("http", endpoint, nil)
 	v.port += 1 << 16
-	if r := local(nil).probe(t.Context(), v, "http://site.test/"); r.reason != "DialFailed" || count() != 0 {
+	if r := local(nil).probe(t.Context(), v, aim{url: "http://site.test/"}); r.reason != "DialFailed" || count() != 0 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -81,7 +81,7 @@ func TestNoCredentialIsInAVerdictWhateverTheProxyEchoes(t *testing.T) {
 	ca := newAuthority(t)
 	probe := func(name, protocol, endpoint, target string) {
 		t.Helper()
-		f.Upsert(proxyAt(t, name, endpoint, func(p *fleet.Proxy) {
+		arrive(f, proxyAt(t, name, endpoint, func(p *fleet.Proxy) {
 			p.NeedsCredentials, p.Check.URL, p.Check.FailureThreshold, p.Check.Interval = true, target, 1, time.Hour
 			p.Protocol, p.ServerName, p.NeedsAuthorities = protocol, "proxy.test", true
 		}))

@@ -2,6 +2,7 @@ package health
 
 import (
 	"container/heap"
+	"container/list"
 	"context"
 	"crypto/x509"
 	"math/rand/v2"
@@ -14,16 +15,24 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-// Recorder is told of every probe, and of every Proxy that has left the fleet.
+// Recorder is told of every probe, and of who has joined and left the fleet. It must be
+// quick, since some of it is called under the fleet's lock.
 type Recorder interface {
+	// Started is called when a probe begins, lag later than it was due.
+	Started(lag time.Duration)
+	// Probe is called when one has ended; failure is its reason, empty if it passed.
 	Probe(key fleet.Key, took time.Duration, failure string)
+	// Forget is called for a Proxy that has left the fleet.
 	Forget(key fleet.Key)
+	// Size is how many Proxies there are now.
+	Size(n int)
 }
 
 // Options configure an Engine.
 type Options struct {
 	Fleet *fleet.Fleet
-	// URL is probed where a Proxy names none.
+	// URL is probed where a Proxy names none. It is probed directly as well, to know
+	// whether it is what is broken.
 	URL string
 	// Roots verify the probed sites; nil for the system's.
 	Roots *x509.CertPool
@@ -34,21 +43,42 @@ type Options struct {
 	// MaxInFlight bounds the probes under way; 4096 where zero.
 	MaxInFlight int
 	Recorder    Recorder
-	// Log gets a line, at most one a minute, when the hub cannot probe.
+	// Log gets a line, at most one a minute, when the hub cannot probe, and one when
+	// verdicts are held or are not any more.
 	Log logr.Logger
+	// PathBroken is told when no proxy of a spoke accepts a connection, and when that
+	// has ended, in order. It may block for a moment. Nil: nobody is.
+	PathBroken func(spoke string, broken bool)
+	// Announce is told in words when verdicts are held, a warning, and when they are not
+	// any more. It may block for a moment. Nil: nobody is.
+	Announce func(warning bool, reason, message string)
+}
+
+// wire carries out probes. Only tests have another than prober.
+type wire interface {
+	// probe fetches what a is about through a proxy, direct does without one. They end
+	// with ctx.
+	probe(ctx context.Context, via through, a aim) result
+	direct(ctx context.Context, a aim) result
 }
 
 // Engine probes the fleet. Create it with New.
 type Engine struct {
 	Options
-	prober prober
-	slots  chan struct{}
-	wake   chan struct{} // one slot: the head of the heap may have changed
+	wire wire
+	wake chan struct{} // one slot: there may be something to do
 
-	mu     sync.Mutex
-	moaned time.Time // when the log was told last that the hub cannot probe
-	states map[fleet.Key]*state
-	due    dueHeap
+	mu        sync.Mutex
+	moaned    time.Time // when the log was told last that the hub cannot probe
+	size      int       // of the fleet
+	states    map[fleet.Key]*state
+	due       dueHeap
+	slots     *slots
+	paths     *paths
+	suspicion suspicion
+	hold      hold
+	suspected bool     // as the last step found
+	notices   []notice // of holds, to be told
 }
 
 // state is what the engine knows of one instance. A replaced instance gets a
@@ -56,19 +86,24 @@ type Engine struct {
 type state struct {
 	proxy   *fleet.Proxy
 	tracker tracker
-	at      time.Time // when the next probe is due
-	index   int       // in the heap; -1 while a probe is under way
+	at      time.Time     // when the next probe is due
+	index   int           // in the heap; -1 while it waits for room or is probed
+	waits   *list.Element // for room
+	class   class         // of the next probe, or of the one under way
+	managed bool
+	reach   reach
+	member  member
+	pardons uint64             // those of the hold that its counters know of
+	cancel  context.CancelFunc // of the probe that is under way, nil if none is
 	gone    bool
-	// dropped ends with the state, and with it the probe that is under way: nobody
-	// is dialled on for whom that has been ruled out.
-	dropped context.Context
-	drop    context.CancelFunc
 }
 
 // outdates says that p was probed in a way that has changed since.
-func (s *state) outdates(p *fleet.Proxy) bool { return !p.Approach().Equal(s.proxy.Approach()) }
+func (s *state) outdates(p *fleet.Proxy) bool {
+	return p != s.proxy && !(p.Check.Equal(s.proxy.Check) && p.Approach().Equal(s.proxy.Approach()))
+}
 
-// New returns an Engine that follows the fleet. It probes once Run runs.
+// New returns an Engine, which probes once Run runs.
 func New(o Options) *Engine {
 	if o.MaxInFlight == 0 {
 		o.MaxInFlight = 4096
@@ -76,13 +111,18 @@ func New(o Options) *Engine {
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver
 	}
-	e := &Engine{
-		Options: o, prober: prober{dialer: dialer{resolver: o.Resolver, allowLocal: o.AllowLocal}, roots: o.Roots},
-		slots: make(chan struct{}, o.MaxInFlight), wake: make(chan struct{}, 1),
-		states: map[fleet.Key]*state{},
+	return &Engine{
+		Options: o, wire: &prober{dialer: dialer{resolver: o.Resolver, allowLocal: o.AllowLocal}, roots: o.Roots},
+		wake:   make(chan struct{}, 1),
+		states: map[fleet.Key]*state{}, slots: newSlots(o.MaxInFlight), paths: newPaths(),
 	}
-	o.Fleet.Follow(e.changed)
-	return e
+}
+
+// Held says whether verdicts are held now.
+func (e *Engine) Held() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.hold.holds()
 }
 
 // changed follows the fleet; it is called under the fleet's lock.
@@ -97,19 +137,17 @@ func (e *Engine) changed(c fleet.Change) {
 		e.dropLocked(key, s)
 		s = nil
 	}
-	if c.Old != nil && (p == nil || p.UID != c.Old.UID) {
-		e.Recorder.Forget(key)
-	}
+	e.countLocked(key, c)
 	switch {
 	case !probe:
 	case s == nil:
-		s = &state{proxy: p, tracker: resume(p.Verdict), at: first(p)}
-		s.dropped, s.drop = context.WithCancel(context.Background())
-		e.states[key] = s
-		heap.Push(&e.due, s)
-		e.poke()
+		e.addLocked(p, c.Old == nil)
 	default:
-		sooner := !p.Check.Equal(s.proxy.Check) || s.outdates(p)
+		sooner := s.outdates(p)
+		if e.shares(p) != s.member.in {
+			e.suspicion.leave(&s.member)
+			e.shareLocked(s, p)
+		}
 		s.proxy = p
 		if sooner && s.index >= 0 {
 			// Changed checks, credentials and the like are tried at once, as their editor expects.
@@ -120,14 +158,49 @@ func (e *Engine) changed(c fleet.Change) {
 	}
 }
 
-// first says when to probe a Proxy first: at once, except that those whose
-// verdict is known already, a whole fleet after a restart, are spread.
-func first(p *fleet.Proxy) time.Time {
-	now := time.Now()
-	if p.Verdict.Health == fleet.Unknown {
-		return now
+func (e *Engine) countLocked(key fleet.Key, c fleet.Change) {
+	if c.Old != nil && (c.New == nil || c.New.UID != c.Old.UID) {
+		e.Recorder.Forget(key)
 	}
-	return now.Add(time.Duration(rand.Int64N(int64(max(p.Check.Interval, time.Second)))))
+	switch {
+	case c.Old == nil:
+		e.size++
+	case c.New == nil:
+		e.size--
+	default:
+		return
+	}
+	e.Recorder.Size(e.size)
+}
+
+// addLocked begins to probe a Proxy: at once, except that those which were there
+// before, a whole fleet after a restart, and those whose verdict is known already,
+// are spread over their interval.
+func (e *Engine) addLocked(p *fleet.Proxy, atFirstSight bool) {
+	at := time.Now()
+	if atFirstSight || p.Verdict.Health != fleet.Unknown {
+		at = at.Add(time.Duration(rand.Int64N(int64(max(p.Check.Interval, time.Second)))))
+	}
+	s := &state{proxy: p, tracker: resume(p.Verdict, at), at: at, managed: p.Managed, pardons: e.hold.pardons}
+	if p.Verdict.Health == fleet.Healthy {
+		s.class = sound
+	}
+	e.states[p.Key] = s
+	e.paths.add(p.Cluster, s.managed, s.reach)
+	e.shareLocked(s, p)
+	heap.Push(&e.due, s)
+	if s.index == 0 {
+		e.poke()
+	}
+}
+
+// shares says whether p is probed with the hub's own URL.
+func (e *Engine) shares(p *fleet.Proxy) bool { return p.Check.URL == "" || p.Check.URL == e.URL }
+
+func (e *Engine) shareLocked(s *state, p *fleet.Proxy) {
+	if e.shares(p) {
+		e.suspicion.join(&s.member, s.class == sound)
+	}
 }
 
 func keyOf(c fleet.Change) fleet.Key {
@@ -137,10 +210,17 @@ func keyOf(c fleet.Change) fleet.Key {
 	return c.Old.Key
 }
 
+// dropLocked forgets a state, and ends the probe that is under way: nobody is dialled
+// on for whom that has been ruled out.
 func (e *Engine) dropLocked(key fleet.Key, s *state) {
 	s.gone = true
-	s.drop()
+	if s.cancel != nil {
+		s.cancel()
+	}
 	delete(e.states, key)
+	e.slots.leave(s)
+	e.paths.remove(key.Cluster, s.managed, s.reach)
+	e.suspicion.leave(&s.member)
 	if s.index >= 0 {
 		heap.Remove(&e.due, s.index)
 	}
@@ -151,132 +231,6 @@ func (e *Engine) poke() {
 	case e.wake <- struct{}{}:
 	default:
 	}
-}
-
-// Run probes until ctx ends, and returns when no probe is under way any more.
-func (e *Engine) Run(ctx context.Context) error {
-	var probes sync.WaitGroup
-	defer probes.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		s, wait := e.next()
-		if s == nil {
-			timer.Reset(wait)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-e.wake:
-			case <-timer.C:
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case e.slots <- struct{}{}:
-		}
-		probes.Go(func() {
-			defer func() { <-e.slots }()
-			e.probe(ctx, s)
-		})
-	}
-}
-
-// idle is how long the engine sleeps when nothing is scheduled; a change wakes it.
-const idle = time.Hour
-
-// next takes the most overdue state off the heap, or says how long none is due.
-func (e *Engine) next() (*state, time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.due) == 0 {
-		return nil, idle
-	}
-	if wait := time.Until(e.due[0].at); wait > 0 {
-		return nil, wait
-	}
-	return heap.Pop(&e.due).(*state), 0
-}
-
-// probe runs one probe and schedules the next: an interval after this one
-// began, or up to a tenth sooner, so that a fleet does not march in step and no
-// verdict comes later than its threshold promises.
-func (e *Engine) probe(ctx context.Context, s *state) {
-	e.mu.Lock()
-	p := s.proxy
-	e.mu.Unlock()
-	if s.dropped.Err() != nil {
-		return // while it waited for its turn
-	}
-	began := time.Now()
-	target := p.Check.URL
-	if target == "" {
-		target = e.URL
-	}
-	probeCtx, cancel := context.WithTimeout(ctx, p.Check.Timeout)
-	stop := context.AfterFunc(s.dropped, cancel)
-	r := e.prober.probe(probeCtx, throughOf(p), target)
-	stop()
-	cancel()
-	if ctx.Err() != nil {
-		return // the hub is stopping: what failed is not the proxy
-	}
-	e.finish(s, p, r, began)
-}
-
-func (e *Engine) finish(s *state, p *fleet.Proxy, r result, began time.Time) {
-	now := time.Now()
-	e.mu.Lock()
-	if s.gone {
-		e.mu.Unlock()
-		return
-	}
-	var verdict fleet.Verdict
-	told := false
-	switch {
-	case r.void:
-		e.moanLocked(r, now)
-	case s.outdates(p): // that says nothing about the proxy
-	default:
-		e.Recorder.Probe(p.Key, now.Sub(began), failureOf(r))
-		verdict, told = s.tracker.record(r, s.proxy.Check, now)
-	}
-	e.mu.Unlock()
-	if told {
-		// Not under the engine's lock, since the fleet calls back; and before the
-		// next probe is scheduled, so that verdicts arrive in order. The fleet
-		// refuses one about an instance that has been replaced meanwhile.
-		e.Fleet.SetVerdict(p.Key, p.Subject(), verdict)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s.gone {
-		return
-	}
-	interval := float64(s.proxy.Check.Interval)
-	s.at = began.Add(time.Duration(interval * (0.9 + 0.1*rand.Float64())))
-	if s.outdates(p) {
-		s.at = now
-	}
-	heap.Push(&e.due, s)
-	e.poke()
-}
-
-func (e *Engine) moanLocked(r result, now time.Time) {
-	if now.Sub(e.moaned) < time.Minute {
-		return
-	}
-	e.moaned = now
-	e.Log.Info("The hub cannot probe for want of its own resources: verdicts stand still. Raise its limits, or lower --health-max-in-flight.", "cause", r.message)
-}
-
-// failureOf is empty for a probe that passed.
-func failureOf(r result) string {
-	if r.ok {
-		return ""
-	}
-	return r.reason
 }
 
 // dueHeap orders states by due time.

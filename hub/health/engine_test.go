@@ -2,11 +2,11 @@ package health
 
 import (
 	"bufio"
-	"container/heap"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +21,8 @@ type recorder struct {
 	mu       sync.Mutex
 	probes   map[string]int // by Proxy and failure
 	forgot   int
+	size     int
+	lags     []time.Duration
 	observed chan struct{}
 }
 
@@ -42,6 +44,18 @@ func (r *recorder) Forget(fleet.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forgot++
+}
+
+func (r *recorder) Started(lag time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lags = append(r.lags, lag)
+}
+
+func (r *recorder) Size(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.size = n
 }
 
 func (r *recorder) count(what string) int {
@@ -68,6 +82,18 @@ func proxyAt(t *testing.T, name, endpoint string, edits ...func(*fleet.Proxy)) f
 	return p
 }
 
+// arrive shows the fleet a Proxy, at first as it is before it is provisioned: one that
+// is seen for the first time with an instance has been there before, and is not
+// probed at once.
+func arrive(f *fleet.Fleet, p fleet.Proxy) {
+	if f.Get(p.Key) == nil {
+		coming := p
+		coming.Provisioned = false
+		f.Upsert(coming)
+	}
+	f.Upsert(p)
+}
+
 // start runs an engine until the test ends, and proves that it ends.
 func start(t *testing.T, f *fleet.Fleet, o Options) *Engine {
 	t.Helper()
@@ -79,6 +105,7 @@ func start(t *testing.T, f *fleet.Fleet, o Options) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
+	followed(t, e)
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -88,6 +115,26 @@ func start(t *testing.T, f *fleet.Fleet, o Options) *Engine {
 		}
 	})
 	return e
+}
+
+// followed waits until an engine that runs has taken the fleet over: what comes after
+// that comes anew.
+func followed(t *testing.T, e *Engine) {
+	t.Helper()
+	canary := fleet.Proxy{Key: fleet.Key{Cluster: "canary"}, UID: "canary"}
+	e.Fleet.Upsert(canary)
+	defer e.Fleet.Delete(canary.Key, canary.UID)
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		e.mu.Lock()
+		size := e.size
+		e.mu.Unlock()
+		if size > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the engine does not follow the fleet")
+		}
+	}
 }
 
 // await waits until the fleet shows name as wanted.
@@ -125,7 +172,7 @@ func TestAProxyBecomesHealthyUnhealthyAndHealthyAgain(t *testing.T) {
 	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
 	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
-	f.Upsert(proxyAt(t, "a", front))
+	arrive(f, proxyAt(t, "a", front))
 	await(t, f, "a", "healthy", is(fleet.Healthy))
 	broken.Store(true)
 	await(t, f, "a", "unhealthy", is(fleet.Unhealthy))
@@ -170,9 +217,9 @@ func TestProxiesThatHangDoNotDelayTheVerdictOnALiveOne(t *testing.T) {
 	f := fleet.New(fleet.Options{AllowLocal: true})
 	start(t, f, Options{AllowLocal: true, URL: site.PlainURL, Roots: site.CertPool()})
 	for i := range 50 {
-		f.Upsert(proxyAt(t, "hangs-"+string(rune('a'+i%26))+string(rune('a'+i/26)), hole))
+		arrive(f, proxyAt(t, "hangs-"+string(rune('a'+i%26))+string(rune('a'+i/26)), hole))
 	}
-	f.Upsert(proxyAt(t, "live", forwardProxy(t)))
+	arrive(f, proxyAt(t, "live", forwardProxy(t)))
 	await(t, f, "live", "healthy", is(fleet.Healthy))
 }
 
@@ -188,9 +235,9 @@ func TestALateAnswerOfAReplacedInstanceCountsForNobody(t *testing.T) {
 	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
 	start(t, f, Options{AllowLocal: true, URL: "http://site.test/", Recorder: rec})
-	f.Upsert(proxyAt(t, "a", slow))
+	arrive(f, proxyAt(t, "a", slow))
 	<-asked
-	f.Upsert(proxyAt(t, "a", closedPort(t), func(p *fleet.Proxy) { p.Instance = "two" }))
+	arrive(f, proxyAt(t, "a", closedPort(t), func(p *fleet.Proxy) { p.Instance = "two" }))
 	close(answer)
 	<-read
 	await(t, f, "a", "unhealthy", is(fleet.Unhealthy))
@@ -202,33 +249,16 @@ func TestALateAnswerOfAReplacedInstanceCountsForNobody(t *testing.T) {
 	}
 }
 
-func TestProbesThatTheHubCouldNotMakeFlipNothing(t *testing.T) {
-	f := fleet.New(fleet.Options{AllowLocal: true})
-	rec := newRecorder()
-	e := New(Options{Fleet: f, AllowLocal: true, Recorder: rec})
-	p := proxyAt(t, "a", closedPort(t), func(p *fleet.Proxy) { p.Verdict.Health = fleet.Healthy })
-	f.Upsert(p)
-	s := e.states[p.Key]
-	heap.Remove(&e.due, s.index)
-	for range 10 {
-		e.finish(s, s.proxy, result{void: true, message: "socket: too many open files"}, time.Now())
-		heap.Remove(&e.due, s.index)
-	}
-	if !f.Get(p.Key).Offerable() || len(rec.probes) != 0 {
-		t.Errorf("verdict %+v, recorded %v", f.Get(p.Key).Verdict, rec.probes)
-	}
-}
-
 func TestADeletedWithdrawnOrAddresslessProxyIsNotProbed(t *testing.T) {
 	var dialled atomic.Int32
 	front := peer(t, func(net.Conn) { dialled.Add(1) })
 	f := fleet.New(fleet.Options{AllowLocal: true})
 	e := start(t, f, Options{AllowLocal: true, URL: "http://site.test/"})
-	f.Upsert(proxyAt(t, "deleting", front, func(p *fleet.Proxy) { p.Deleting = true }))
-	f.Upsert(proxyAt(t, "withdrawn", front, func(p *fleet.Proxy) { p.Withdrawn = true }))
-	f.Upsert(proxyAt(t, "provisioning", front, func(p *fleet.Proxy) { p.Provisioned = false }))
-	f.Upsert(proxyAt(t, "addressless", front, func(p *fleet.Proxy) { p.Host = "" }))
-	f.Upsert(proxyAt(t, "canary", closedPort(t)))
+	arrive(f, proxyAt(t, "deleting", front, func(p *fleet.Proxy) { p.Deleting = true }))
+	arrive(f, proxyAt(t, "withdrawn", front, func(p *fleet.Proxy) { p.Withdrawn = true }))
+	arrive(f, proxyAt(t, "provisioning", front, func(p *fleet.Proxy) { p.Provisioned = false }))
+	arrive(f, proxyAt(t, "addressless", front, func(p *fleet.Proxy) { p.Host = "" }))
+	arrive(f, proxyAt(t, "canary", closedPort(t)))
 	await(t, f, "canary", "unhealthy", is(fleet.Unhealthy))
 	if n := dialled.Load(); n != 0 {
 		t.Errorf("%d connections to proxies that are not to be probed", n)
@@ -261,7 +291,7 @@ func TestOneProbePerProxyAtATime(t *testing.T) {
 	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
 	start(t, f, Options{AllowLocal: true, URL: "http://site.test/", Recorder: rec})
-	f.Upsert(proxyAt(t, "a", front, func(p *fleet.Proxy) { p.Check.Interval = time.Microsecond }))
+	arrive(f, proxyAt(t, "a", front, func(p *fleet.Proxy) { p.Check.Interval = time.Microsecond }))
 	for rec.count("a UnexpectedStatus") < 50 {
 		<-rec.observed
 	}

@@ -3,9 +3,7 @@ package health
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"syscall"
 
@@ -40,14 +38,6 @@ const (
 
 // explain says what failed, so that an admin can act.
 func explain(err error, at stage, advise advice) result {
-	var request *url.Error
-	if errors.As(err, &request) {
-		err = request.Err
-	}
-	var wrapped *net.OpError // so net/http wraps what a dial function returns
-	if errors.As(err, &wrapped) && wrapped.Op == "proxyconnect" {
-		err = wrapped.Err
-	}
 	var (
 		forbidden *forbiddenError
 		unknown   *lookupError
@@ -61,14 +51,14 @@ func explain(err error, at stage, advise advice) result {
 		return result{void: true, message: err.Error()}
 	case errors.As(err, &forbidden):
 		r := failure(v1alpha1.ReasonEndpointForbidden, forbidden.Error())
-		r.final = true
+		r.final, r.own = true, true
 		return r
 	case errors.As(err, &refused) && refused.code == http.StatusProxyAuthRequired:
-		return failure(v1alpha1.ReasonProxyAuthRequired, advise.refusal(refused.Error()))
+		return authRequired(advise.refusal(refused.Error()))
 	case errors.As(err, &refused):
 		return failure(v1alpha1.ReasonConnectRefused, refused.Error())
 	case errors.Is(err, errSOCKSAuth):
-		return failure(errSOCKSAuth.reason, advise.refusal(errSOCKSAuth.message))
+		return authRequired(advise.refusal(errSOCKSAuth.message))
 	case errors.As(err, &socks):
 		return failure(socks.reason, socks.message)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
@@ -94,4 +84,11 @@ func explain(err error, at stage, advise advice) result {
 	default:
 		return failure(v1alpha1.ReasonUnexpectedStatus, "the answer of the probe's URL broke off: "+cause(err))
 	}
+}
+
+// authRequired is a proxy that wants other credentials, which it is itself that says.
+func authRequired(message string) result {
+	r := failure(v1alpha1.ReasonProxyAuthRequired, message)
+	r.own = true
+	return r
 }

@@ -106,7 +106,7 @@ func expectTimeout(t *testing.T, p *prober, through through, target, message str
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	began := time.Now()
-	r := p.probe(ctx, through, target)
+	r := p.probe(ctx, through, aim{url: target})
 	if took := time.Since(began); r.reason != "Timeout" || r.message != message || took != limit {
 		t.Errorf("%+v after %s, want %q", r, took, message)
 	}

@@ -33,7 +33,7 @@ func expect(t *testing.T, all []expectation) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			r := local(e.roots).probe(ctx, e.through, e.target)
+			r := local(e.roots).probe(ctx, e.through, aim{url: e.target})
 			if r.reason != e.reason || r.ok != (e.reason == "ProbeSucceeded") || !strings.Contains(r.message, e.message) {
 				t.Errorf("got %+v, want %s with %q", r, e.reason, e.message)
 			}
@@ -146,7 +146,7 @@ func TestAProbeSaysWhatFailedInsideTLSWithTheProxy(t *testing.T) {
 		{"refuses the tunnel", secret(answering("HTTP/1.1 403 Not You\r\nContent-Length: 0\r\n\r\n")), tunnel, nil, "ConnectRefused", "403 Forbidden"},
 		{"wants credentials for the tunnel", secret(answering("HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")), tunnel, nil, "ProxyAuthRequired", "407 Proxy Authentication Required"},
 		{"wants credentials for a plain request", secret(answering("HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")), plain, nil, "ProxyAuthRequired", "407 Proxy Authentication Required"},
-		{"answers CONNECT as nobody can", secret(answering("HTTP/1.1 204 No Content\r\n\r\n")), tunnel, nil, "ConnectRefused", "204 No Content"},
+		{"answers CONNECT as nobody can", secret(answering("HTTP/1.1 304 Not Modified\r\n\r\n")), tunnel, nil, "ConnectRefused", "304 Not Modified"},
 		{"speaks no TLS after the tunnel is open", secret(answering("HTTP/1.1 200 OK\r\n\r\nhello, this is not TLS")), tunnel, nil, "TLSFailed", ""},
 	})
 }

@@ -129,7 +129,7 @@ func TestAProbeSaysWhatFailed(t *testing.T) {
 					return
 				}
 			}
-		}), site.URL, site.CertPool(), "ConnectRefused", "EOF"},
+		}), site.URL, site.CertPool(), "ConnectRefused", "the header of the answer is too large"},
 		{"hangs after accepting", peer(t, silent), site.URL, site.CertPool(), "Timeout", "no answer"},
 		{"hangs after the tunnel is open", peer(t, func(conn net.Conn) {
 			answering("HTTP/1.1 200 OK\r\n\r\n")(conn)
@@ -144,7 +144,7 @@ func TestAProbeSaysWhatFailed(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			r := local(tc.roots).probe(ctx, via("http", tc.endpoint, nil), tc.target)
+			r := local(tc.roots).probe(ctx, via("http", tc.endpoint, nil), aim{url: tc.target})
 			if r.reason != tc.reason || r.ok != (tc.reason == "ProbeSucceeded") || !strings.Contains(r.message, tc.message) {
 				t.Errorf("got %+v, want %s with %q", r, tc.reason, tc.message)
 			}
@@ -168,11 +168,11 @@ func TestALongAnswerIsCut(t *testing.T) {
 	chatty := peer(t, answering("HTTP/1.1 502 "+strings.Repeat("€", 15_000)+"\r\nContent-Length: 0\r\n\r\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if r := local(nil).probe(ctx, via("http", chatty, nil), "https://site.test/"); r.reason != "ConnectRefused" || r.message != "the proxy answered CONNECT with 502 Bad Gateway" {
+	if r := local(nil).probe(ctx, via("http", chatty, nil), aim{url: "https://site.test/"}); r.reason != "ConnectRefused" || r.message != "the proxy answered CONNECT with 502 Bad Gateway" {
 		t.Errorf("%s with %d bytes", r.reason, len(r.message))
 	}
 	p := prober{dialer: dialer{resolver: &names{}}}
-	if r := p.probe(ctx, via("http", strings.Repeat("€", 15_000)+":1", nil), "https://site.test/"); r.reason != "DialFailed" || len(r.message) > 400 || !utf8.ValidString(r.message) {
+	if r := p.probe(ctx, via("http", strings.Repeat("€", 15_000)+":1", nil), aim{url: "https://site.test/"}); r.reason != "DialFailed" || len(r.message) > 400 || !utf8.ValidString(r.message) {
 		t.Errorf("%s with %d bytes", r.reason, len(r.message))
 	}
 }
@@ -188,7 +188,7 @@ func TestABodyThatNeverEndsDoesNotFailOrHoldAProbe(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if r := local(nil).probe(ctx, via("http", endless, nil), "http://example.test/"); !r.ok {
+	if r := local(nil).probe(ctx, via("http", endless, nil), aim{url: "http://example.test/"}); !r.ok {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -45,7 +45,7 @@ func TestAProbeProvesItselfToTheProxy(t *testing.T) {
 			{"others", "ProxyAuthRequired", "does not take the credentials", wrong},
 			{"username and password swapped", "ProxyAuthRequired", "407", &fleet.Credentials{Username: right.Password, Password: right.Username}},
 		} {
-			if r := p.probe(t.Context(), via("http", guarded, tc.proof), target); r.reason != tc.reason || !strings.Contains(r.message, tc.message) {
+			if r := p.probe(t.Context(), via("http", guarded, tc.proof), aim{url: target}); r.reason != tc.reason || !strings.Contains(r.message, tc.message) {
 				t.Errorf("%s with %s: %+v", target, tc.name, r)
 			}
 		}
@@ -67,7 +67,7 @@ func TestTheProbedSiteNeverSeesTheCredentials(t *testing.T) {
 		via("socks5", realProxy(t, proxy.Options{Protocol: proxy.SOCKS5, Credentials: asked(right)}), right),
 	} {
 		for _, target := range []string{secure.URL, plain.URL} {
-			if r := local(roots).probe(t.Context(), through, target); !r.ok {
+			if r := local(roots).probe(t.Context(), through, aim{url: target}); !r.ok {
 				t.Fatalf("%s, %s: %+v", through.Protocol, target, r)
 			}
 			for name := range <-seen {
@@ -84,7 +84,7 @@ func TestChangedCredentialsReachTheNextProbeWhichFollowsAtOnce(t *testing.T) {
 	f := fleet.New(fleet.Options{AllowLocal: true})
 	rec := newRecorder()
 	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
-	f.Upsert(proxyAt(t, "a", guardedProxy(t, right), func(p *fleet.Proxy) {
+	arrive(f, proxyAt(t, "a", guardedProxy(t, right), func(p *fleet.Proxy) {
 		p.NeedsCredentials, p.Check.Interval, p.Check.FailureThreshold = true, time.Hour, 1
 	}))
 	key := fleet.Key{Cluster: "eu", Namespace: "crawl", Name: "a"}
@@ -116,7 +116,7 @@ func TestAProbeWithCredentialsThatHaveChangedMeanwhileCountsForNothing(t *testin
 	rec := newRecorder()
 	start(t, f, Options{AllowLocal: true, URL: site.URL + "/generate_204", Roots: site.CertPool(), Recorder: rec})
 	key := fleet.Key{Cluster: "eu", Namespace: "crawl", Name: "a"}
-	f.Upsert(proxyAt(t, "a", front, func(p *fleet.Proxy) {
+	arrive(f, proxyAt(t, "a", front, func(p *fleet.Proxy) {
 		p.NeedsCredentials, p.Check.Interval, p.Check.FailureThreshold, p.Check.Timeout = true, time.Hour, 1, time.Minute
 	}))
 	f.SetCredentials(key, "one", wrong)

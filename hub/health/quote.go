@@ -30,6 +30,16 @@ func statusLine(code int) string {
 	return strconv.Itoa(code)
 }
 
+// proxyText is what a proxy calls the status of a refusal, where it is one of those that
+// known proxies give and other than the standard's: it tells a rule from a failure.
+func proxyText(res *http.Response) string {
+	text := strings.TrimPrefix(res.Status, strconv.Itoa(res.StatusCode)+" ")
+	if knownTexts[text] && text != http.StatusText(res.StatusCode) {
+		return text
+	}
+	return ""
+}
+
 // unquoted is told of what came where nothing better is known.
 const unquoted = "what came instead is not quoted: the proxy may have put anything there"
 
@@ -93,7 +103,6 @@ func certificateCause(err error) string {
 // worded is what net/http and crypto/tls say in text alone: how it begins, and what
 // is told of it. The rest of such a text may be the peer's. The first that fits counts.
 var worded = []struct{ begins, told string }{
-	{"net/http: server response headers exceeded ", "the header of the answer is too large"},
 	{"malformed ", malformed},
 	{"bad Content-Length ", malformed},
 	{"invalid empty Content-Length ", malformed},
@@ -118,7 +127,9 @@ func protocolCause(err error) string {
 		header textproto.ProtocolError
 	)
 	switch {
-	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+	case errors.Is(err, errTooMuch):
+		return "the header of the answer is too large"
+	case errors.As(err, &record):
 		return "what came is not TLS"
 	case errors.As(err, &header):
 		return malformed
@@ -172,4 +183,9 @@ func (a advice) proxyTLS(err error) string {
 	default:
 		return cause(err)
 	}
+}
+
+// knownTexts are the words that tinyproxy 1.11 has for refusals beside the standard's.
+var knownTexts = map[string]bool{
+	"Access denied": true, "Filtered": true, "Access violation": true, "Unable to connect": true, "Unknown host": true,
 }

@@ -45,7 +45,7 @@ func TestAPasswordOfAnEarlierProbeIsNotRepeatedToWhoReadsALaterOne(t *testing.T)
 	p := local(nil)
 	for _, target := range []string{"https://site.test/", "http://site.test/"} {
 		for _, proof := range []*fleet.Credentials{{Username: "crawler", Password: "p4ssword"}, nil} {
-			r := p.probe(t.Context(), via("http", endpoint, proof), target)
+			r := p.probe(t.Context(), via("http", endpoint, proof), aim{url: target})
 			if !strings.HasSuffix(r.message, "503 Service Unavailable") {
 				t.Errorf("the condition will say %q", r.message)
 			}
@@ -83,7 +83,7 @@ func TestNothingThatAProxySaysIsQuoted(t *testing.T) {
 				"https":  via("https", peer(t, inTLS(certificate, script(readHead, saysText(tc.says), hangs))), proof, v),
 				"socks5": via("socks5", peer(t, script(append(greets[:len(greets):len(greets)], readHead, saysText(tc.says), hangs)...)), proof),
 			} {
-				r := local(nil).probe(t.Context(), through, plain)
+				r := local(nil).probe(t.Context(), through, aim{url: plain})
 				unspoken(t, name+", "+where, r)
 				if !strings.Contains(r.message, tc.words) {
 					t.Errorf("%s, %s: %q, want %q", name, where, r.message, tc.words)
@@ -98,7 +98,7 @@ func TestNothingThatAProxySaysIsQuoted(t *testing.T) {
 				"SOCKS5":         via("socks5", peer(t, script(readGreeting, saysText(tc.says))), proof),
 				"SOCKS5's":       via("socks5", peer(t, script(append(greets[:len(greets):len(greets)], readRecord, saysText(tc.says))...)), proof),
 			} {
-				unspoken(t, name+", "+where, local(nil).probe(t.Context(), through, tunnel))
+				unspoken(t, name+", "+where, local(nil).probe(t.Context(), through, aim{url: tunnel}))
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func TestACertificateIsFoundFaultWithInOurOwnWords(t *testing.T) {
 	} {
 		endpoint := realProxy(t, proxy.Options{Protocol: proxy.HTTPS, Certificate: ca.issue(t, "proxy.test", named, tc.edit)})
 		for _, proof := range []*fleet.Credentials{nil, right} {
-			r := local(nil).probe(t.Context(), via("https", endpoint, proof, verifying(tc.asked, ca)), "https://site.test/")
+			r := local(nil).probe(t.Context(), via("https", endpoint, proof, verifying(tc.asked, ca)), aim{url: "https://site.test/"})
 			if r.reason != "TLSFailed" || r.message != "TLS with the proxy itself: "+tc.words {
 				t.Errorf("%s: %+v", tc.name, r)
 			}
@@ -168,7 +168,7 @@ func TestAProbeThatIsCutOffTellsTheKernelsWordsAndNoAddress(t *testing.T) {
 		{"a TLS alert", via("https", peer(t, script(readRecord, says(21, 3, 3, 0, 2, 2, 70))), nil, verifying("proxy.test", ca)), "TLS with the proxy itself: remote error: tls: protocol version not supported"},
 		{"a TLS alert that nobody knows", via("https", peer(t, script(readRecord, says(21, 3, 3, 0, 2, 2, 200))), nil, verifying("proxy.test", ca)), "TLS with the proxy itself: remote error: tls: alert(200)"},
 	} {
-		if r := local(nil).probe(t.Context(), tc.through, "https://site.test/"); r.message != tc.words {
+		if r := local(nil).probe(t.Context(), tc.through, aim{url: "https://site.test/"}); r.message != tc.words {
 			t.Errorf("%s: %+v, want %q", tc.name, r, tc.words)
 		}
 	}
@@ -184,7 +184,7 @@ func TestAProbeThatIsCutOffTellsTheKernelsWordsAndNoAddress(t *testing.T) {
 	}
 	closed := closedPort(t)
 	for _, protocol := range []string{"http", "https", "socks5"} {
-		r := local(nil).probe(t.Context(), via(protocol, closed, nil), "https://site.test/")
+		r := local(nil).probe(t.Context(), via(protocol, closed, nil), aim{url: "https://site.test/"})
 		if r.reason != "DialFailed" || r.message != "dial "+closed+": connection refused" {
 			t.Errorf("%s: %+v", protocol, r)
 		}
@@ -194,7 +194,7 @@ func TestAProbeThatIsCutOffTellsTheKernelsWordsAndNoAddress(t *testing.T) {
 // Where no CRD holds a Proxy to names, they may be anything.
 func TestANameThatIsNoneReachesNoTerminal(t *testing.T) {
 	p := prober{dialer: dialer{resolver: &names{}}}
-	r := p.probe(t.Context(), via("http", "proxy.test:1", nil, func(v *through) { v.host = "proxy" + echo }), "https://site.test/")
+	r := p.probe(t.Context(), via("http", "proxy.test:1", nil, func(v *through) { v.host = "proxy" + echo }), aim{url: "https://site.test/"})
 	if strings.ContainsFunc(r.message, func(c rune) bool { return !unicode.IsPrint(c) }) || !strings.HasPrefix(r.message, "lookup proxyp4ssword") {
 		t.Errorf("%q", r.message)
 	}
@@ -227,7 +227,7 @@ func TestAHubWithoutIPv6FailsAProxyThatHasNothingElse(t *testing.T) {
 			},
 		}}
 		for _, protocol := range []string{"http", "https", "socks5"} {
-			r := p.probe(t.Context(), via(protocol, "proxy.test:3128", nil), "https://site.test/")
+			r := p.probe(t.Context(), via(protocol, "proxy.test:3128", nil), aim{url: "https://site.test/"})
 			if r.void != tc.void || !tc.void && (r.reason != "DialFailed" || r.message != tc.words) {
 				t.Errorf("%s, %s: %+v", tc.name, protocol, r)
 			}

@@ -95,7 +95,7 @@ func TestTheSitesNameReachesTheSOCKS5ProxyUnresolved(t *testing.T) {
 			t.Cleanup(func() { _ = site.Close() })
 			_, port, _ := net.SplitHostPort(site.Addr())
 			endpoint, sent := tap(t, realProxy(t, proxy.Options{Protocol: proxy.SOCKS5, BindAddress: netip.MustParseAddr(tc.bind)}))
-			if r := local(site.CertPool()).probe(t.Context(), via("socks5", endpoint, nil), "https://"+tc.site+":"+port); !r.ok {
+			if r := local(site.CertPool()).probe(t.Context(), via("socks5", endpoint, nil), aim{url: "https://" + tc.site + ":" + port}); !r.ok {
 				t.Fatalf("%+v", r)
 			}
 			if want := append([]byte{5, 1, 0}, tc.request(port)...); !bytes.HasPrefix(sent(), want) {
@@ -108,7 +108,7 @@ func TestTheSitesNameReachesTheSOCKS5ProxyUnresolved(t *testing.T) {
 func TestASOCKS5ProxyThatAsksForNothingIsNotToldThePassword(t *testing.T) {
 	site := origin.Start(t)
 	endpoint, sent := tap(t, realProxy(t, proxy.Options{Protocol: proxy.SOCKS5}))
-	if r := local(site.CertPool()).probe(t.Context(), via("socks5", endpoint, right), site.URL); !r.ok {
+	if r := local(site.CertPool()).probe(t.Context(), via("socks5", endpoint, right), aim{url: site.URL}); !r.ok {
 		t.Fatalf("%+v", r)
 	}
 	if bytes.Contains(sent(), []byte(right.Password)) || bytes.Contains(sent(), []byte(right.Username)) {
@@ -143,7 +143,7 @@ func TestAProbeSaysWhatASOCKS5ProxyDidWrong(t *testing.T) {
 		{"an answer in another version", open(readGreeting, choosesNone, readRequest, says(4, 0, 0, 1, 1, 2, 3, 4, 0, 80)), target, nil, "ConnectRefused", "no SOCKS5 proxy"},
 		{"closes the tunnel", open(readGreeting, choosesNone, readRequest, grants, readRecord), target, nil, "TLSFailed", "EOF"},
 		{"speaks no TLS in the tunnel", open(readGreeting, choosesNone, readRequest, grants, readRecord, saysText("hello, this is not TLS")), target, nil, "TLSFailed", "what came is not TLS"},
-		{"closes the tunnel to a plain site", open(readGreeting, choosesNone, readRequest, grants, readHead), plain, nil, "UnexpectedStatus", "broke off: EOF"},
+		{"closes the tunnel to a plain site", open(readGreeting, choosesNone, readRequest, grants, readHead), plain, nil, "UnexpectedStatus", "broke off: unexpected EOF"},
 		{"speaks no HTTP for a plain site", open(readGreeting, choosesNone, readRequest, grants, readHead, saysText("hello, this is no HTTP\r\n\r\n")), plain, nil, "UnexpectedStatus", "malformed"},
 		{"hangs", open(hangs), target, nil, "Timeout", "the proxy accepted the connection, but no answer came in time"},
 		{"a username that is too long", via("socks5", peer(t, script(readGreeting, choosesPassword, hangs)), &fleet.Credentials{Username: strings.Repeat("u", 256)}), target, nil, "ProxyAuthRequired", "no room for a username"},

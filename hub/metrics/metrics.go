@@ -5,9 +5,13 @@
 // are read from live state at scrape time (Collect), since gauges that are
 // counted up and down drift; what happens is fed (the Recorder methods). It
 // registers with the Registerer it is given, so that tests have their own.
+//
+// What is fed about probes has a series for each Proxy. In a fleet of more than
+// Options.PerProxyLimit it has one for each cluster instead.
 package metrics
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,8 +19,9 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-// Sources are where the scrape-time metrics are read.
-type Sources struct {
+// Options are where the scrape-time metrics are read, and how many series the
+// others may have.
+type Options struct {
 	// Proxies are all in the fleet.
 	Proxies func() []*fleet.Proxy
 	// SpokeReasons counts registered spokes by the reason of their Ready condition.
@@ -24,18 +29,29 @@ type Sources struct {
 	// LeasesByCluster counts active leases, Cooldowns active cooldowns.
 	LeasesByCluster func() map[string]int
 	Cooldowns       func() int
+	// VerdictsHeld says that the health engine holds verdicts; nil: it never does.
+	VerdictsHeld func() bool
+	// PerProxyLimit is how many Proxies the fleet may have before the series of
+	// probes are those of clusters; 0: they always are.
+	PerProxyLimit int
 }
 
 // Metrics is a collector of the scrape-time metrics and holds the fed ones.
 type Metrics struct {
-	sources                              Sources
-	proxies, spokes, leases, cooldowns   *prometheus.Desc
-	probeSeconds                         *prometheus.HistogramVec
-	probeFailures, leaseReqs, providerRs *prometheus.CounterVec
+	options                                  Options
+	proxies, spokes, leases, cooldowns, held *prometheus.Desc
+	probeSeconds                             *prometheus.HistogramVec
+	scheduleLag                              prometheus.Histogram
+	probeFailures, leaseReqs, providerRs     *prometheus.CounterVec
+
+	// mu is held to read while a series of probes is written, and to write while
+	// perCluster changes: none is written as it was before.
+	mu         sync.RWMutex
+	perCluster bool
 }
 
 // New registers the metrics with reg. It panics if they are registered already.
-func New(reg prometheus.Registerer, s Sources) *Metrics {
+func New(reg prometheus.Registerer, o Options) *Metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("proxy_operator_"+name, help, labels, nil)
 	}
@@ -43,21 +59,28 @@ func New(reg prometheus.Registerer, s Sources) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "proxy_operator_" + name, Help: help}, labels)
 	}
 	m := &Metrics{
-		sources:   s,
-		proxies:   desc("proxies", "Proxies in the fleet.", "cluster", "phase"),
-		spokes:    desc("spokes", "Registered spokes by the reason of their Ready condition.", "reason"),
-		leases:    desc("leases_active", "Active leases.", "cluster"),
-		cooldowns: desc("cooldowns_active", "Active cooldowns of a proxy for a target."),
+		options:    o,
+		perCluster: o.PerProxyLimit <= 0,
+		proxies:    desc("proxies", "Proxies in the fleet.", "cluster", "phase"),
+		spokes:     desc("spokes", "Registered spokes by the reason of their Ready condition.", "reason"),
+		leases:     desc("leases_active", "Active leases.", "cluster"),
+		cooldowns:  desc("cooldowns_active", "Active cooldowns of a proxy for a target."),
+		held:       desc("healthcheck_verdicts_held", "1 while verdicts on Proxies are held back."),
 		probeSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "proxy_operator_healthcheck_duration_seconds",
 			Help:    "How long probes through a proxy take, failed ones too.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"cluster", "namespace", "proxy"}),
+		scheduleLag: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "proxy_operator_healthcheck_schedule_lag_seconds",
+			Help:    "How much later than due probes begin.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}),
 		probeFailures: counter("healthcheck_failures_total", "Probes that failed.", "cluster", "namespace", "proxy", "reason"),
 		leaseReqs:     counter("lease_requests_total", "Requests for a lease by outcome.", "outcome"),
 		providerRs:    counter("provider_requests_total", "Calls to a provider of instances.", "provider", "cluster", "op", "result"),
 	}
-	reg.MustRegister(m, m.probeSeconds, m.probeFailures, m.leaseReqs, m.providerRs)
+	reg.MustRegister(m, m.probeSeconds, m.scheduleLag, m.probeFailures, m.leaseReqs, m.providerRs)
 	return m
 }
 
@@ -67,6 +90,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.spokes
 	ch <- m.leases
 	ch <- m.cooldowns
+	ch <- m.held
 }
 
 // Collect implements prometheus.Collector: it reads live state.
@@ -76,38 +100,91 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	type bucket struct{ cluster, phase string }
 	phases := map[bucket]int{}
-	for _, p := range m.sources.Proxies() {
+	for _, p := range m.options.Proxies() {
 		phases[bucket{p.Cluster, p.Phase()}]++
 	}
 	for b, n := range phases {
 		gauge(m.proxies, n, b.cluster, b.phase)
 	}
-	for reason, n := range m.sources.SpokeReasons() {
+	for reason, n := range m.options.SpokeReasons() {
 		gauge(m.spokes, n, reason)
 	}
-	for cluster, n := range m.sources.LeasesByCluster() {
+	for cluster, n := range m.options.LeasesByCluster() {
 		gauge(m.leases, n, cluster)
 	}
-	gauge(m.cooldowns, m.sources.Cooldowns())
+	gauge(m.cooldowns, m.options.Cooldowns())
+	held := 0
+	if m.options.VerdictsHeld != nil && m.options.VerdictsHeld() {
+		held = 1
+	}
+	gauge(m.held, held)
 }
+
+// Size records how many Proxies are in the fleet now: with more than the limit
+// the series of probes become those of clusters, with less than 80% of it those of
+// Proxies again. The series that there were go at that moment; otherwise it is quick.
+func (m *Metrics) Size(n int) {
+	m.mu.RLock()
+	settled := m.perCluster == m.perClusterWith(n)
+	m.mu.RUnlock()
+	if settled {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := m.perClusterWith(n); now != m.perCluster {
+		m.perCluster = now
+		m.probeSeconds.Reset()
+		m.probeFailures.Reset()
+	}
+}
+
+// perClusterWith says what the series are with n Proxies. In between it stays.
+func (m *Metrics) perClusterWith(n int) bool {
+	switch limit := m.options.PerProxyLimit; {
+	case limit <= 0 || n > limit:
+		return true
+	case n*5 < limit*4:
+		return false
+	default:
+		return m.perCluster
+	}
+}
+
+// Started records how much later than due a probe began.
+func (m *Metrics) Started(lag time.Duration) { m.scheduleLag.Observe(lag.Seconds()) }
 
 // Probe records one probe; failure is its reason, empty for one that passed.
 func (m *Metrics) Probe(key fleet.Key, took time.Duration, failure string) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.perCluster {
+		key.Namespace, key.Name = "", ""
+	}
 	m.probeSeconds.WithLabelValues(key.Cluster, key.Namespace, key.Name).Observe(took.Seconds())
 	if failure != "" {
 		m.probeFailures.WithLabelValues(key.Cluster, key.Namespace, key.Name, failure).Inc()
 	}
 }
 
-// Forget drops the series of a Proxy that is no longer probed.
+// Forget drops the series of a Proxy that is no longer probed. Those of its
+// cluster stay.
 func (m *Metrics) Forget(key fleet.Key) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.perCluster {
+		return
+	}
 	m.probeSeconds.DeleteLabelValues(key.Cluster, key.Namespace, key.Name)
 	m.probeFailures.DeletePartialMatch(prometheus.Labels{"cluster": key.Cluster, "namespace": key.Namespace, "proxy": key.Name})
 }
 
 // ForgetSpoke drops the series of a spoke that is deregistered.
 func (m *Metrics) ForgetSpoke(name string) {
-	m.providerRs.DeletePartialMatch(prometheus.Labels{"cluster": name})
+	of := prometheus.Labels{"cluster": name}
+	m.probeSeconds.DeletePartialMatch(of)
+	m.probeFailures.DeletePartialMatch(of)
+	m.providerRs.DeletePartialMatch(of)
 }
 
 // LeaseRequest records one request for a lease.

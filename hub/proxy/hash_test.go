@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,28 @@ func withFile(name, content string) func(*made) {
 	return func(m *made) { m.files = map[string][]byte{name: []byte(content)} }
 }
 
+// withHealthCheck sets every field of it, those that are yet to come too.
+func withHealthCheck(t *testing.T) func(*made) {
+	t.Helper()
+	return withSpec(func(s *v1alpha1.ProxySpec) {
+		check := reflect.ValueOf(&s.HealthCheck).Elem()
+		for i := range check.NumField() {
+			switch field := check.Field(i); field.Kind() {
+			case reflect.String:
+				field.SetString("x")
+			case reflect.Bool:
+				field.SetBool(true)
+			case reflect.Int32:
+				field.SetInt(5)
+			case reflect.Slice:
+				field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+			default:
+				t.Fatalf("what to set healthCheck.%s to?", check.Type().Field(i).Name)
+			}
+		}
+	})
+}
+
 func hashOf(t *testing.T, m made) string {
 	t.Helper()
 	h, err := m.hash()
@@ -48,7 +71,7 @@ func TestHashChangesWithWhatTheInstanceIsMadeOfAndNothingElse(t *testing.T) {
 	for name, m := range map[string]made{
 		"attributes":          madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.Attributes = map[string]v1alpha1.AttributeValue{"a": "b"} })),
 		"maxLeases":           madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.MaxLeases = &limit })),
-		"healthCheck":         madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.HealthCheck.IntervalSeconds = 5 })),
+		"healthCheck":         madeOf(withHealthCheck(t)),
 		"default port":        madeOf(withSpec(func(s *v1alpha1.ProxySpec) { s.Port = v1alpha1.DefaultPort })),
 		"empty pod block":     madeOf(withPod(func(*v1alpha1.KubernetesSpec) {})),
 		"a pod's own address": madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Expose = v1alpha1.ExposePodIP })),
@@ -152,6 +175,7 @@ func TestAnInstanceIsComparedInTheVersionThatItWasMadeWith(t *testing.T) {
 		{"the present version, edited", edited, hashOf(t, plain), differs},
 		{"an older version replaces nothing by itself", plain, v1, fits},
 		{"an older version, edited", edited, v1, differs},
+		{"an older version, probed otherwise", madeOf(withHealthCheck(t)), v1, fits},
 		{"an older version, exposed as it always was", madeOf(withPod(func(k *v1alpha1.KubernetesSpec) { k.Expose = v1alpha1.ExposePodIP })), v1, fits},
 		{"an older version, and now what it could not name", madeOf(withFile("user-data", "x")), v1, differs},
 		{"a newer version is left alone", plain, "v3-00000000000000000000000000000000", newer},

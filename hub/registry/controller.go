@@ -242,9 +242,12 @@ func (c *secretController) writeSpoke(ctx context.Context, spoke *v1alpha1.Spoke
 		return wait, nil
 	}
 	base := spoke.DeepCopy()
+	proxies, instances := c.registry.Fleet.Count(spoke.Name)
+	if state.Path == pathUnknown && proxies == 0 && c.registry.Listed(spoke.Name) {
+		state.dialled(false) // there is none of which anybody could say more
+	}
 	fillStatus(&spoke.Status, state)
 	told := !equality.Semantic.DeepEqual(wordless(&base.Status), wordless(&spoke.Status))
-	proxies, instances := c.registry.Fleet.Count(spoke.Name)
 	spoke.Status.Proxies, spoke.Status.Instances = ptr.To(int32(proxies)), ptr.To(int32(instances))
 	if equality.Semantic.DeepEqual(base.Status, spoke.Status) {
 		return 0, nil

@@ -312,6 +312,17 @@ func (r *Registry) Listed(name string) bool {
 	return conn != nil && conn.listed.Load()
 }
 
+// SetPathBroken says whether every Proxy of a spoke fails at the dial. A name
+// that is not registered is ignored. It must not be called under the fleet's lock.
+func (r *Registry) SetPathBroken(spoke string, broken bool) {
+	r.mu.Lock()
+	s := r.spokes[spoke]
+	r.mu.Unlock()
+	if s != nil {
+		s.update(func(st *State) { st.dialled(broken) })
+	}
+}
+
 // withdraw undoes publish if conn still is the one.
 func (r *Registry) withdraw(name string, conn *connection) {
 	r.mu.Lock()

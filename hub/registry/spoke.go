@@ -352,9 +352,10 @@ func (s *spoke) update(change func(*State)) {
 	if before.visible() == after.visible() {
 		return
 	}
-	if before.Reason != after.Reason || before.CredentialReason != after.CredentialReason || before.Others != after.Others {
+	if before.Reason != after.Reason || before.CredentialReason != after.CredentialReason || before.Others != after.Others ||
+		(before.Path == pathBroken) != (after.Path == pathBroken) {
 		s.log.Info("Spoke changed", "ready", after.Ready, "reason", after.Reason, "message", after.Message, "server", after.Server,
-			"credentialReason", after.CredentialReason, "credentialMessage", after.CredentialMessage, "contested", after.Others)
+			"credentialReason", after.CredentialReason, "credentialMessage", after.CredentialMessage, "contested", after.Others, "pathBroken", after.Path == pathBroken)
 	}
 	s.registry.tell(s.name)
 }

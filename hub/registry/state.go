@@ -22,6 +22,15 @@ const (
 	reasonDuplicate       = "DuplicateCluster"
 )
 
+// path says whether any Proxy of a spoke accepts a connection from the hub.
+type path int
+
+const (
+	pathUnknown path = iota // nobody has said so far
+	pathOpen
+	pathBroken // every dial fails
+)
+
 // fault is why something does not work; the zero value: it does, or has not
 // been tried.
 type fault struct{ reason, message string }
@@ -39,7 +48,9 @@ type State struct {
 	// offered last, because that does not work.
 	CredentialReason, CredentialMessage string
 	// Others says which other hubs have marked Proxies here; empty: none.
-	Others                      string
+	Others string
+	// Path is the way from the hub to its Proxies, which Ready says nothing of.
+	Path                        path
 	Server, Version, ClusterUID string
 	// Hash is that of the kubeconfig that was tried last: it serves, or was refused.
 	Hash string
@@ -125,6 +136,14 @@ func (s *State) offered(key, hash, server string) {
 func (s *State) dials(are bool) {
 	s.Dials = are
 	s.derive()
+}
+
+// dialled takes note of whether every Proxy fails at the dial.
+func (s *State) dialled(allFail bool) {
+	s.Path = pathOpen
+	if allFail {
+		s.Path = pathBroken
+	}
 }
 
 // takenBack says that what was offered last is what serves.

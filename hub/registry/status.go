@@ -49,9 +49,25 @@ func fillStatus(status *v1alpha1.SpokeStatus, s State) {
 	} else {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionContested)
 	}
+	fillPath(status, s.Path)
 	status.Server, status.Version = orDash(s.Server), orDash(s.Version)
 	status.ClusterUID = s.ClusterUID
 	status.KubeconfigHash = s.Hash
+}
+
+// fillPath leaves what the hub before this one has said until this one knows.
+func fillPath(status *v1alpha1.SpokeStatus, p path) {
+	switch p {
+	case pathBroken:
+		v1alpha1.SetCondition(&status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionPathBroken, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEveryDialFails,
+			Message: "no Proxy of this spoke accepts a connection from the hub: see to the network between the hub and the spoke's proxies and to " +
+				"firewalls, and whether annotation " + v1alpha1.AnnotationPodNetwork + " calls a pod network routable that is not. " +
+				"The Proxies are unhealthy until it is mended; their instances are not replaced for it",
+		})
+	case pathOpen:
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionPathBroken)
+	}
 }
 
 func orDash(v string) string {
@@ -61,12 +77,17 @@ func orDash(v string) string {
 	return v
 }
 
+// isBadNews says that a condition is True of what should not be.
+func isBadNews(kind string) bool {
+	return kind == v1alpha1.ConditionContested || kind == v1alpha1.ConditionPathBroken
+}
+
 // wordless is the status without the messages of faults, which may be worded
 // otherwise each time.
 func wordless(status *v1alpha1.SpokeStatus) *v1alpha1.SpokeStatus {
 	status = status.DeepCopy()
 	for i := range status.Conditions {
-		if c := &status.Conditions[i]; c.Status == metav1.ConditionFalse || c.Type == v1alpha1.ConditionContested {
+		if c := &status.Conditions[i]; c.Status == metav1.ConditionFalse || isBadNews(c.Type) {
 			c.Message = ""
 		}
 	}
@@ -85,7 +106,7 @@ func rotated(before, after *v1alpha1.SpokeStatus) bool {
 }
 
 // transitions are what an admin would want to have seen of a change: what has
-// become of Ready, of a changed kubeconfig, and of other hubs.
+// become of Ready, of a changed kubeconfig, of other hubs, and of the path to Proxies.
 func transitions(from, to *v1alpha1.SpokeStatus) []transition {
 	before, after := from.Conditions, to.Conditions
 	var told []transition
@@ -100,18 +121,27 @@ func transitions(from, to *v1alpha1.SpokeStatus) []transition {
 		case now.Type == v1alpha1.ConditionCredentialAccepted && now.Status == metav1.ConditionTrue && was == nil:
 		default:
 			kind := corev1.EventTypeWarning
-			if now.Status == metav1.ConditionTrue && now.Type != v1alpha1.ConditionContested {
+			if now.Status == metav1.ConditionTrue && !isBadNews(now.Type) {
 				kind = corev1.EventTypeNormal
 			}
 			reason := now.Reason
-			if now.Type == v1alpha1.ConditionCredentialAccepted && reason != v1alpha1.ReasonAccepted {
+			switch {
+			case now.Type == v1alpha1.ConditionCredentialAccepted && reason != v1alpha1.ReasonAccepted:
 				reason = "Credential" + reason // or it reads like one of Ready
+			case now.Type == v1alpha1.ConditionPathBroken:
+				reason = now.Type
 			}
 			told = append(told, transition{kind, reason, now.Message})
 		}
 	}
-	if meta.IsStatusConditionTrue(before, v1alpha1.ConditionContested) && meta.FindStatusCondition(after, v1alpha1.ConditionContested) == nil {
+	over := func(kind string) bool {
+		return meta.IsStatusConditionTrue(before, kind) && meta.FindStatusCondition(after, kind) == nil
+	}
+	if over(v1alpha1.ConditionContested) {
 		told = append(told, transition{corev1.EventTypeNormal, "NotContested", "no Proxy here is marked by another hub any more"})
+	}
+	if over(v1alpha1.ConditionPathBroken) {
+		told = append(told, transition{corev1.EventTypeNormal, "PathRestored", "it is not so any more that no Proxy here accepts a connection from the hub"})
 	}
 	return told
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -20,6 +21,7 @@ func TestTransitions(t *testing.T) {
 	accepted := func(status metav1.ConditionStatus, reason string) metav1.Condition {
 		return is(v1alpha1.ConditionCredentialAccepted, status, reason)
 	}
+	broken := is(v1alpha1.ConditionPathBroken, "True", "EveryDialFails")
 	contested := is(v1alpha1.ConditionContested, "True", "MarkedByAnotherHub")
 	for _, tc := range []struct {
 		name          string
@@ -35,6 +37,10 @@ func TestTransitions(t *testing.T) {
 		{"a good one after it", []metav1.Condition{accepted("False", "KubeconfigInvalid")}, []metav1.Condition{accepted("True", "Accepted")}, "[{Normal Accepted }]"},
 		{"contested", nil, []metav1.Condition{contested}, "[{Warning MarkedByAnotherHub }]"},
 		{"not any more", []metav1.Condition{contested}, nil, "[{Normal NotContested no Proxy here is marked by another hub any more}]"},
+		{"no Proxy is reached", []metav1.Condition{contested}, []metav1.Condition{contested, broken}, "[{Warning PathBroken }]"},
+		{"none still is", []metav1.Condition{broken}, []metav1.Condition{broken}, "[]"},
+		{"one is", []metav1.Condition{broken, contested}, []metav1.Condition{contested}, "[{Normal PathRestored it is not so any more that no Proxy here accepts a connection from the hub}]"},
+		{"and is no news", nil, nil, "[]"},
 	} {
 		if got := fmt.Sprint(transitions(&v1alpha1.SpokeStatus{Conditions: tc.before}, &v1alpha1.SpokeStatus{Conditions: tc.after})); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
@@ -62,6 +68,45 @@ func TestARotationIsTold(t *testing.T) {
 	}
 }
 
+func TestThePathIsShownAsFarAsItIsKnown(t *testing.T) {
+	open, broken := func(s *State) { s.dialled(false) }, func(s *State) { s.dialled(true) }
+	for _, tc := range []struct {
+		name string
+		was  bool // broken, says the hub before this one
+		do   []func(*State)
+		want bool
+	}{
+		{"nothing is known", false, nil, false},
+		{"nothing is known yet", true, nil, true},
+		{"open", false, []func(*State){open}, false},
+		{"open meanwhile", true, []func(*State){open}, false},
+		{"broken", false, []func(*State){broken}, true},
+		{"broken still", true, []func(*State){broken}, true},
+		{"restored", false, []func(*State){broken, open}, false},
+		{"broken again", false, []func(*State){broken, open, broken}, true},
+	} {
+		s := newState("")
+		s.connected("A", "https://a", "", "v1", "uid", noon)
+		var status v1alpha1.SpokeStatus
+		if tc.was {
+			before := s
+			before.dialled(true)
+			fillStatus(&status, before)
+		}
+		for _, do := range tc.do {
+			do(&s)
+		}
+		fillStatus(&status, s)
+		c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPathBroken)
+		if got := c != nil && c.Status == metav1.ConditionTrue; got != tc.want || got != (c != nil) {
+			t.Errorf("%s: %+v", tc.name, c)
+		}
+		if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) {
+			t.Errorf("%s: not Ready, with an API server that answers", tc.name)
+		}
+	}
+}
+
 func TestOtherWordsForTheSameFaultAreNoTransition(t *testing.T) {
 	said := func(reason, message string) *v1alpha1.SpokeStatus {
 		s := newState("")
@@ -80,5 +125,11 @@ func TestOtherWordsForTheSameFaultAreNoTransition(t *testing.T) {
 	}
 	if equality.Semantic.DeepEqual(first, wordless(said("Unauthorized", "it is 12:00"))) {
 		t.Error("another fault would wait")
+	}
+	broken := func(message string) *v1alpha1.SpokeStatus {
+		return &v1alpha1.SpokeStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPathBroken, Status: metav1.ConditionTrue, Message: message}}}
+	}
+	if !equality.Semantic.DeepEqual(wordless(broken("one")), wordless(broken("two"))) {
+		t.Error("the same break in other words would be written at once")
 	}
 }

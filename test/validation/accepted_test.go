@@ -52,8 +52,10 @@ healthCheck:
   url: https://www.gstatic.com/generate_204
   intervalSeconds: 60
   timeoutSeconds: 5
+  expectedStatuses: [204, 200]
   successThreshold: 2
   failureThreshold: 4
+  insecureSkipVerify: true
 `
 
 var accepted = map[string]string{
@@ -61,6 +63,7 @@ var accepted = map[string]string{
 	"a Managed one in one line":                    managed,
 	"an External one in one line":                  external,
 	"an External one with what it may":             "{mode: External, endpoint: {host: 203.0.113.7, port: 65535}, authSecretRef: {name: a}, attributes: {a: b}, maxLeases: 1, healthCheck: {url: 'http://a.example:8080/b?c=d'}}",
+	"any 2xx, verified, written out":               "{provider: kubernetes, healthCheck: {expectedStatuses: [], insecureSkipVerify: false}}",
 	"an IPv6 address":                              "{mode: External, endpoint: {host: '2001:db8::1', port: 1}}",
 	"a host with a dot at its end":                 "{mode: External, endpoint: {host: proxy.example., port: 1}}",
 	"cloudInit in the Proxy":                       "{provider: kubernetes, cloudInit: {inline: '#cloud-config'}}",
@@ -133,6 +136,7 @@ var updates = map[string]struct{ from, change, want string }{
 	"mode by its default":     {external, "{provider: kubernetes}", "mode cannot be changed"},
 	"mode written out":        {managed, "{mode: Managed, provider: kubernetes}", ""},
 	"what leases select on":   {managed, "{provider: kubernetes, attributes: {region: us}, maxLeases: 2, healthCheck: {timeoutSeconds: 1}}", ""},
+	"what a probe expects":    {everything, strings.NewReplacer("[204, 200]", "[301]", "SkipVerify: true", "SkipVerify: false").Replace(everything), ""},
 	"who has signed it":       {everything, strings.Replace(everything, "name: ca,", "name: other,", 1), ""},
 	"how clients speak to it": {everything, "{provider: kubernetes, protocol: socks5, kubernetes: {expose: HostPort}}", ""},
 	"TLS stays behind":        {everything, strings.Replace(everything, "protocol: https", "protocol: http", 1), "tls belongs to protocol https"},

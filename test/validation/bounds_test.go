@@ -13,36 +13,38 @@ import (
 
 // bounds are of a number, or of the length of a string, list or map.
 var bounds = map[string]string{
-	"spec.attributes":                    "0..32",
-	"spec.attributes.*":                  "1..63",
-	"spec.authSecretRef.name":            "1..253",
-	"spec.cloudInit.inline":              "1..65536",
-	"spec.cloudInit.secretRef.key":       "1..253",
-	"spec.cloudInit.secretRef.name":      "1..253",
-	"spec.endpoint.host":                 "1..253",
-	"spec.endpoint.port":                 "1..65535",
-	"spec.healthCheck.failureThreshold":  "1..100",
-	"spec.healthCheck.intervalSeconds":   "1..86400",
-	"spec.healthCheck.successThreshold":  "1..100",
-	"spec.healthCheck.timeoutSeconds":    "1..300",
-	"spec.healthCheck.url":               "0..2048",
-	"spec.kubernetes.args":               "0..256",
-	"spec.kubernetes.command":            "0..256",
-	"spec.kubernetes.env":                "0..256",
-	"spec.kubernetes.image":              "1..1024",
-	"spec.kubernetes.imagePullSecrets":   "0..16",
-	"spec.kubernetes.nodeSelector":       "0..64",
-	"spec.kubernetes.podAnnotations":     "0..32",
-	"spec.kubernetes.podLabels":          "0..32",
-	"spec.kubernetes.podLabels.*":        "0..63",
-	"spec.kubernetes.serviceAccountName": "0..253",
-	"spec.kubernetes.tolerations":        "0..64",
-	"spec.maxLeases":                     "1..1000000",
-	"spec.port":                          "1..65535",
-	"spec.tls.caSecretRef.key":           "1..253",
-	"spec.tls.caSecretRef.name":          "1..253",
-	"spec.tls.secretRef.name":            "1..253",
-	"spec.tls.serverName":                "1..253",
+	"spec.attributes":                     "0..32",
+	"spec.attributes.*":                   "1..63",
+	"spec.authSecretRef.name":             "1..253",
+	"spec.cloudInit.inline":               "1..65536",
+	"spec.cloudInit.secretRef.key":        "1..253",
+	"spec.cloudInit.secretRef.name":       "1..253",
+	"spec.endpoint.host":                  "1..253",
+	"spec.endpoint.port":                  "1..65535",
+	"spec.healthCheck.expectedStatuses":   "0..16",
+	"spec.healthCheck.expectedStatuses.*": "200..599",
+	"spec.healthCheck.failureThreshold":   "1..100",
+	"spec.healthCheck.intervalSeconds":    "1..86400",
+	"spec.healthCheck.successThreshold":   "1..100",
+	"spec.healthCheck.timeoutSeconds":     "1..300",
+	"spec.healthCheck.url":                "0..2048",
+	"spec.kubernetes.args":                "0..256",
+	"spec.kubernetes.command":             "0..256",
+	"spec.kubernetes.env":                 "0..256",
+	"spec.kubernetes.image":               "1..1024",
+	"spec.kubernetes.imagePullSecrets":    "0..16",
+	"spec.kubernetes.nodeSelector":        "0..64",
+	"spec.kubernetes.podAnnotations":      "0..32",
+	"spec.kubernetes.podLabels":           "0..32",
+	"spec.kubernetes.podLabels.*":         "0..63",
+	"spec.kubernetes.serviceAccountName":  "0..253",
+	"spec.kubernetes.tolerations":         "0..64",
+	"spec.maxLeases":                      "1..1000000",
+	"spec.port":                           "1..65535",
+	"spec.tls.caSecretRef.key":            "1..253",
+	"spec.tls.caSecretRef.name":           "1..253",
+	"spec.tls.secretRef.name":             "1..253",
+	"spec.tls.serverName":                 "1..253",
 }
 
 // baseOf is a good spec that a value at path can be put into.
@@ -90,18 +92,31 @@ func element(path string, i int) any {
 		return "same"
 	case "spec.kubernetes.tolerations":
 		return map[string]any{"key": "same"}
+	case statuses:
+		return int64(200 + i)
 	default:
 		return map[string]any{"name": fmt.Sprint("n", i)}
 	}
 }
 
-// put sets the value at a path; .* is the key k of a map.
+// statuses is the list whose elements have bounds; the other elements that do are a map's.
+const statuses = "spec.healthCheck.expectedStatuses"
+
+// put sets the value at a path; .* is the key k of a map, or all that is in a list.
 func put(t *testing.T, spec map[string]any, path string, value any) {
 	t.Helper()
+	if path == statuses+".*" {
+		path, value = statuses, []any{value}
+	}
 	fields := strings.Split(strings.ReplaceAll(path, "*", "k"), ".")[1:]
 	if err := unstructured.SetNestedField(spec, value, fields...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// shown is how a refusal names what put has set.
+func shown(path string) string {
+	return strings.ReplaceAll(strings.Replace(path, statuses+".*", statuses+"[0]", 1), "*", "k")
 }
 
 func (a *api) testBounds(t *testing.T) {
@@ -126,7 +141,7 @@ func (a *api) testBounds(t *testing.T) {
 		}
 		for n, bound := range map[int64]int64{lower - 1: lower, upper + 1: upper} {
 			if n >= 0 {
-				expect(t, judge(n), strings.ReplaceAll(path, "*", "k")+": ", fmt.Sprint(bound))
+				expect(t, judge(n), shown(path)+": ", fmt.Sprint(bound))
 			}
 		}
 	})

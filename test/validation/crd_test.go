@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/test/controlplane"
 )
 
@@ -115,6 +117,16 @@ func constraints(crd *schema) (bounds, enums map[string]string, required, messag
 		}
 	})
 	return bounds, enums, required, messages
+}
+
+func TestTheCRDIsOfTheSchemaVersionThatTheHubAsksFor(t *testing.T) {
+	objects, err := controlplane.Read(crdFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := objects[0].GetAnnotations()[v1alpha1.AnnotationSchemaVersion]; have != strconv.Itoa(v1alpha1.SchemaVersion) {
+		t.Errorf("the CRD has schema version %q, the hub asks for %d", have, v1alpha1.SchemaVersion)
+	}
 }
 
 // explainWidth is what kubectl explain leaves of 80 columns.

@@ -55,6 +55,12 @@ var refused = []struct{ name, spec, want string }{
 	{"a url without scheme", "{healthCheck: {url: www.gstatic.com/generate_204}}", `spec.healthCheck.url: Invalid value: "www.gstatic.com/generate_204": url is an absolute http:// or https:// URL: write for example https://www.gstatic.com/generate_204`},
 	{"a url of another scheme", "{healthCheck: {url: 'ftp://a.example/b'}}", "url is an absolute http:// or https:// URL"},
 	{"a url without host", "{healthCheck: {url: 'https:///b'}}", "url is an absolute http:// or https:// URL"},
+	{"a status that is no final answer", "{healthCheck: {expectedStatuses: [204, 101]}}", "spec.healthCheck.expectedStatuses[1]: Invalid value: 101: a status in expectedStatuses is that of a final answer, 200 to 599: write for example [204], or remove expectedStatuses, so that any 2xx passes"},
+	{"a status that there is not", "{healthCheck: {expectedStatuses: [2040]}}", "a status in expectedStatuses is that of a final answer"},
+	{"a status twice", "{healthCheck: {expectedStatuses: [204, 200, 204]}}", "spec.healthCheck.expectedStatuses[2]: Duplicate value: 204"},
+	{"a class of statuses", "{healthCheck: {expectedStatuses: [2xx]}}", `spec.healthCheck.expectedStatuses[0]: Invalid value: "string": spec.healthCheck.expectedStatuses[0] in body must be of type integer`},
+	{"a status that is no list", "{healthCheck: {expectedStatuses: 204}}", "spec.healthCheck.expectedStatuses in body must be of type array"},
+	{"a word for yes", "{healthCheck: {insecureSkipVerify: 'true'}}", "spec.healthCheck.insecureSkipVerify in body must be of type boolean"},
 
 	{"an image with a space", "{kubernetes: {image: 'a b'}}", `spec.kubernetes.image: Invalid value: "a b": image is the reference of a container image, without spaces: write for example registry.example/proxy:1`},
 	{"an image with a line end", `{kubernetes: {image: "a\n"}}`, "image is the reference of a container image"},

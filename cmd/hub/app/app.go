@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -21,6 +22,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,20 +65,19 @@ func Run(ctx context.Context, o Options) error {
 	everyProxy := fleet.New(fleet.Options{AllowLocal: o.AllowLocalEndpoints})
 	leases := lease.New(lease.Options{DefaultTTL: o.LeaseDefaultTTL, MaxTTL: o.LeaseMaxTTL, CooldownWindow: o.LeaseCooldownWindow})
 	everyProxy.Follow(leases.Observe)
-	var spokes *registry.Registry // read by the metrics and told to them, so one has to come first
+	// Both are read by the metrics, and tell them, so one has to come first.
+	var spokes *registry.Registry
+	var prober *health.Engine
 	gatherer := prometheus.NewRegistry()
-	recorder := metrics.New(gatherer, metrics.Sources{
+	recorder := metrics.New(gatherer, metrics.Options{
 		Proxies: everyProxy.All, SpokeReasons: func() map[string]int { return spokes.Reasons() },
-		LeasesByCluster: leases.ActiveByCluster, Cooldowns: leases.Cooldowns,
+		LeasesByCluster: leases.ActiveByCluster, Cooldowns: leases.Cooldowns, VerdictsHeld: func() bool { return prober.Held() },
+		PerProxyLimit: o.MetricsPerProxyLimit,
 	})
 	spokes = registry.New(registry.Options{
 		Fleet: everyProxy, HubID: o.HubID, Recorder: recorder, Scheme: scheme, Log: log.WithName("registry"),
 		Allowed:    kubeconfig.Options{AllowInsecure: o.AllowInsecureSpokes, AllowProxyURL: o.AllowSpokeProxyURL},
 		LocalSpoke: o.LocalSpoke, Local: cfg,
-	})
-	prober := health.New(health.Options{
-		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: inFlight(o.HealthMaxInFlight, log), Recorder: recorder,
-		Resolver: o.Resolver, AllowLocal: o.AllowLocalEndpoints, Log: log.WithName("health"),
 	})
 	api := restapi.New(restapi.Options{
 		Token: o.APIToken, Fleet: everyProxy, Leases: leases, Ready: spokes.Settled, Metrics: recorder, Log: log.WithName("api"),
@@ -87,6 +88,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	prober = health.New(health.Options{
+		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: inFlight(o.HealthMaxInFlight, log), Recorder: recorder,
+		Resolver: o.Resolver, AllowLocal: o.AllowLocalEndpoints, Log: log.WithName("health"),
+		PathBroken: spokes.SetPathBroken, Announce: announce(mgr.GetLocalManager().GetEventRecorder("proxy-operator"), o.Namespace),
+	})
 	if err := spokes.SetUp(mgr.GetLocalManager(), o.Namespace); err != nil {
 		return err
 	}
@@ -116,6 +122,23 @@ func Run(ctx context.Context, o Options) error {
 	log.Info("WARNING: leases and cooldowns are kept in memory and end with this process")
 	log.Info("Starting the hub", "hubID", o.HubID, "namespace", o.Namespace)
 	return mgr.Start(ctx)
+}
+
+// electionLease is the name of the Lease by which a hub's replicas elect their leader.
+// What concerns the hub as a whole is told in Events about it, since it is there
+// whichever replica tells.
+const electionLease = "proxy-operator-hub"
+
+// announce tells in Events what concerns the hub as a whole.
+func announce(recorder events.EventRecorder, namespace string) func(warning bool, reason, message string) {
+	about := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: electionLease}}
+	return func(warning bool, reason, message string) {
+		kind := corev1.EventTypeNormal
+		if warning {
+			kind = corev1.EventTypeWarning
+		}
+		recorder.Eventf(about, nil, kind, reason, "Probe", "%s", message)
+	}
 }
 
 // clusters are the registry's spokes as the API shows them.

@@ -57,6 +57,10 @@ type Options struct {
 	HealthRoots       *x509.CertPool
 	HealthMaxInFlight int
 
+	// MetricsPerProxyLimit is how many Proxies the fleet may have before metrics of
+	// probes are those of clusters; 0: they always are.
+	MetricsPerProxyLimit int
+
 	LeaseDefaultTTL, LeaseMaxTTL, LeaseCooldownWindow time.Duration
 
 	Zap zap.Options
@@ -86,6 +90,7 @@ func Parse(args []string, getenv func(string) string) (Options, error) {
 	fs.StringVar(&o.HealthURL, "health-url", "https://www.gstatic.com/generate_204", "URL that is fetched through Proxies that name none")
 	fs.StringVar(&healthCAFile, "health-ca-file", "", "PEM file of certificate authorities that verify probed sites, beside the system's")
 	fs.IntVar(&o.HealthMaxInFlight, "health-max-in-flight", 4096, "probes under way at once")
+	fs.IntVar(&o.MetricsPerProxyLimit, "metrics-per-proxy-limit", 2000, "with more Proxies than this, metrics of probes are those of clusters, until it is less than 80% of it; 0: always")
 	fs.DurationVar(&o.LeaseDefaultTTL, "lease-default-ttl", 5*time.Minute, "how long a lease lasts that asks for nothing else")
 	fs.DurationVar(&o.LeaseMaxTTL, "lease-max-ttl", 24*time.Hour, "longest time that a lease may ask for")
 	fs.DurationVar(&o.LeaseCooldownWindow, "lease-cooldown-window", 10*time.Minute, "how long a proxy rests for a target after a report of rate_limited or banned")
@@ -135,6 +140,7 @@ func (o *Options) validate(limit error) error {
 	}
 	check(o.MaxConcurrentReconciles > 0, "--max-concurrent-reconciles must be at least 1")
 	check(o.HealthMaxInFlight > 0, "--health-max-in-flight must be at least 1")
+	check(o.MetricsPerProxyLimit >= 0, "--metrics-per-proxy-limit must be at least 0")
 	check(limit == nil, "--max-unavailable-replacements: %v", limit)
 	check(o.DefaultProxyImage != "", "--default-proxy-image must not be empty")
 	u, err := url.Parse(o.HealthURL)
