@@ -1,0 +1,225 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
+)
+
+// outage is a fleet whose URL, or proxies, or the hub's own way out, stop working.
+type outage struct {
+	*bench
+	proxies          []fleet.Proxy
+	site, way, dials atomic.Bool // whether the site answers, the hub gets out, proxies accept
+}
+
+func newOutage(t *testing.T, n int, edits ...func(*fleet.Proxy)) *outage {
+	t.Helper()
+	o := &outage{}
+	o.site.Store(true)
+	o.way.Store(true)
+	o.dials.Store(true)
+	o.bench = newBench(t, func(string, int) (result, time.Duration) {
+		switch {
+		case !o.dials.Load() || !o.way.Load():
+			return refuses, 10 * time.Millisecond
+		case !o.site.Load():
+			return broken, 10 * time.Millisecond
+		default:
+			return works, 10 * time.Millisecond
+		}
+	})
+	o.wire.url = func() result { return result{ok: o.site.Load() && o.way.Load(), reason: "DialFailed", message: "refused"} }
+	synctest.Wait()
+	for i := range n {
+		p := proxyOf("eu", fmt.Sprint("p", i), edits...)
+		o.proxies = append(o.proxies, p)
+		arrive(o.Fleet, p)
+		time.Sleep(30 * time.Second / time.Duration(n))
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	o.are(t, fleet.Healthy)
+	return o
+}
+
+// are fails unless all have this verdict.
+func (o *outage) are(t *testing.T, want fleet.Health) {
+	t.Helper()
+	got := map[fleet.Health]int{}
+	for _, p := range o.proxies {
+		got[o.health(p)]++
+	}
+	if got[want] != len(o.proxies) {
+		t.Fatalf("verdicts %v, want all %v", got, want)
+	}
+}
+
+func (o *outage) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestABrokenProbeURLTakesNoProxyOutOfService(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20)
+		o.site.Store(false)
+		o.pass(4 * time.Minute)
+		o.are(t, fleet.Healthy)
+		if !o.Held() || !slices.Equal(o.told, []string{ReasonVerdictsHeld}) {
+			t.Errorf("held %v, told %v", o.Held(), o.told)
+		}
+		o.site.Store(true)
+		o.pass(recheckInterval + time.Second)
+		if o.Held() || !slices.Equal(o.told, []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
+			t.Errorf("held %v, told %v", o.Held(), o.told)
+		}
+		o.pass(time.Hour)
+		o.are(t, fleet.Healthy)
+		for key, verdicts := range o.verdict {
+			if len(verdicts) != 1 {
+				t.Errorf("%s: verdicts %v", key, verdicts)
+			}
+		}
+	})
+}
+
+func TestVerdictsAreHeldForFiveMinutesAtMost(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20)
+		o.site.Store(false)
+		began := time.Now()
+		o.pass(maxHold) // the hold begins after that, when half have failed
+		o.are(t, fleet.Healthy)
+		o.pass(time.Minute)
+		o.are(t, fleet.Unhealthy)
+		for key, verdicts := range o.verdict {
+			if flipped := verdicts[1].Time; flipped.Sub(began) > maxHold+time.Minute || verdicts[1].Reason != "ConnectRefused" {
+				t.Errorf("%s turned after %s: %+v", key, flipped.Sub(began), verdicts[1])
+			}
+		}
+		o.pass(time.Hour) // and are not held again before the URL has answered
+		if !slices.Equal(o.told, []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
+			t.Errorf("told %v", o.told)
+		}
+	})
+}
+
+func TestAHubThatLosesItsNetworkJudgesNobodyForIt(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20)
+		o.way.Store(false)
+		o.pass(3 * time.Minute)
+		o.are(t, fleet.Healthy)
+		o.way.Store(true)
+		o.pass(time.Minute)
+		o.are(t, fleet.Healthy)
+	})
+}
+
+func TestAHubWithoutAWayOutOfItsOwnNeverHolds(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20)
+		o.wire.url = func() result { return result{reason: "Timeout"} }
+		o.pass(passLasts + patrolInterval) // by then no direct probe has passed for long
+		o.site.Store(false)
+		o.pass(2 * time.Minute)
+		o.are(t, fleet.Unhealthy)
+		if len(o.told) != 0 {
+			t.Errorf("told %v", o.told)
+		}
+	})
+}
+
+func TestProxiesThatAllFailAreJudgedWhileTheURLAnswers(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20)
+		o.dials.Store(false)
+		o.pass(2 * time.Minute) // three intervals, and what it takes to ask
+		o.are(t, fleet.Unhealthy)
+		if len(o.told) != 0 || o.Held() {
+			t.Errorf("told %v, held %v", o.told, o.Held())
+		}
+		if n := len(o.wire.asked); n > 2+int(2*time.Minute/recheckInterval) {
+			t.Errorf("%d direct probes", n)
+		}
+	})
+}
+
+func TestAProxyThatIsItselfAtFaultIsJudgedDuringAHold(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20)
+		o.site.Store(false)
+		o.pass(time.Minute)
+		if !o.Held() {
+			t.Fatal("not held")
+		}
+		answer := o.wire.answer
+		o.wire.mu.Lock()
+		o.wire.answer = func(host string, n int) (result, time.Duration) {
+			if host == "p7" {
+				return result{own: true, reason: "ProxyAuthRequired", reach: accepted}, 0
+			}
+			return answer(host, n)
+		}
+		o.wire.mu.Unlock()
+		o.pass(2 * time.Minute)
+		if o.health(o.proxies[7]) != fleet.Unhealthy || o.health(o.proxies[8]) != fleet.Healthy {
+			t.Errorf("verdicts %v and %v", o.health(o.proxies[7]), o.health(o.proxies[8]))
+		}
+	})
+}
+
+func TestAURLOfASpokeUsersOwnIsNeverFetchedDirectly(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20, func(p *fleet.Proxy) { p.Check.URL = "https://metadata.test/" })
+		o.site.Store(false)
+		o.pass(3 * time.Minute)
+		o.are(t, fleet.Unhealthy)
+		if len(o.wire.asked) != 0 {
+			t.Errorf("%d direct probes of whatever", len(o.wire.asked))
+		}
+	})
+}
+
+func TestTheSpokeIsToldThatItsPathIsBrokenAndTheProxiesTurnUnhealthy(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20)
+		other := proxyOf("us", "other")
+		o.wire.mu.Lock()
+		answer := o.wire.answer
+		o.wire.answer = func(host string, n int) (result, time.Duration) {
+			if host == "other" {
+				return works, 0
+			}
+			return answer(host, n)
+		}
+		o.wire.mu.Unlock()
+		arrive(o.Fleet, other)
+		o.pass(time.Second)
+		if want := []string{"eu open", "us open"}; !slices.Equal(o.bench.paths, want) {
+			t.Errorf("told %v, want %v", o.bench.paths, want)
+		}
+		o.dials.Store(false)
+		o.pass(30*time.Second + time.Second)
+		if want := "eu broken"; o.bench.paths[len(o.bench.paths)-1] != want {
+			t.Errorf("told %v, want %v at last", o.bench.paths, want)
+		}
+		o.pass(2 * time.Minute)
+		o.are(t, fleet.Unhealthy)
+		if o.health(other) != fleet.Healthy {
+			t.Error("another spoke's proxy suffers")
+		}
+		o.dials.Store(true)
+		o.pass(time.Minute)
+		o.are(t, fleet.Healthy)
+		if want := []string{"eu open", "us open", "eu broken", "eu open"}; !slices.Equal(o.bench.paths, want) {
+			t.Errorf("told %v, want %v", o.bench.paths, want)
+		}
+	})
+}
