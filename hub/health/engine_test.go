@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,6 +58,19 @@ func (r *recorder) Size(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.size = n
+}
+
+// latest is how late the latest probe began, all are the probes by Proxy and failure.
+func (r *recorder) latest() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Max(r.lags)
+}
+
+func (r *recorder) all() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.probes)
 }
 
 func (r *recorder) count(what string) int {

@@ -2,6 +2,8 @@ package health
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -9,7 +11,7 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-// script is a wire that answers as a test says, after as long as it says.
+// scripted is a wire that answers as a test says, after as long as it says.
 type scripted struct {
 	mu     sync.Mutex
 	answer func(host string, n int) (result, time.Duration) // of the n-th probe of a host
@@ -57,6 +59,26 @@ func (s *scripted) direct(context.Context, aim) result {
 	return result{ok: true}
 }
 
+// set changes how it answers.
+func (s *scripted) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// atOnce is how many probes were under way at once at most, directly how many were direct.
+func (s *scripted) atOnce() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
+func (s *scripted) directly() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asked)
+}
+
 func (s *scripted) count(host string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,11 +95,33 @@ var (
 // bench is an engine on a scripted wire, in a bubble of time of its own.
 type bench struct {
 	*Engine
-	wire    *scripted
-	rec     *recorder
+	wire *scripted
+	rec  *recorder
+
+	seen    sync.Mutex
 	told    []string // what was announced
-	paths   []string // what was told of paths
+	reached []string // what was told of paths
 	verdict map[fleet.Key][]fleet.Verdict
+}
+
+// announced is what was told to the admins of the hub, pathsTold to those of spokes.
+func (b *bench) announced() []string {
+	b.seen.Lock()
+	defer b.seen.Unlock()
+	return slices.Clone(b.told)
+}
+
+func (b *bench) pathsTold() []string {
+	b.seen.Lock()
+	defer b.seen.Unlock()
+	return slices.Clone(b.reached)
+}
+
+// verdicts are all that there have been, of each Proxy for which there were any.
+func (b *bench) verdicts() map[fleet.Key][]fleet.Verdict {
+	b.seen.Lock()
+	defer b.seen.Unlock()
+	return maps.Clone(b.verdict)
 }
 
 // newBench starts an engine that ends with the test. It runs in a bubble.
@@ -85,9 +129,15 @@ func newBench(t *testing.T, answer func(host string, n int) (result, time.Durati
 	t.Helper()
 	b := &bench{wire: &scripted{answer: answer}, rec: newRecorder(), verdict: map[fleet.Key][]fleet.Verdict{}}
 	o := Options{Fleet: fleet.New(fleet.Options{AllowLocal: true}), URL: "https://site.test/", Recorder: b.rec}
-	o.Announce = func(_ bool, reason, _ string) { b.told = append(b.told, reason) }
+	o.Announce = func(_ bool, reason, _ string) {
+		b.seen.Lock()
+		defer b.seen.Unlock()
+		b.told = append(b.told, reason)
+	}
 	o.PathBroken = func(spoke string, broken bool) {
-		b.paths = append(b.paths, spoke+map[bool]string{true: " broken", false: " open"}[broken])
+		b.seen.Lock()
+		defer b.seen.Unlock()
+		b.reached = append(b.reached, spoke+map[bool]string{true: " broken", false: " open"}[broken])
 	}
 	for _, edit := range edits {
 		edit(&o)
@@ -95,6 +145,8 @@ func newBench(t *testing.T, answer func(host string, n int) (result, time.Durati
 	b.Engine = New(o)
 	b.Engine.wire = b.wire
 	o.Fleet.Follow(func(c fleet.Change) {
+		b.seen.Lock()
+		defer b.seen.Unlock()
 		if c.Old != nil && c.New != nil && c.Old.Verdict != c.New.Verdict {
 			b.verdict[c.New.Key] = append(b.verdict[c.New.Key], c.New.Verdict)
 		}
@@ -122,7 +174,9 @@ func proxyOf(spoke, name string, edits ...func(*fleet.Proxy)) fleet.Proxy {
 	return p
 }
 
-func healthy(p *fleet.Proxy) { p.Verdict = fleet.Verdict{Health: fleet.Healthy, Latency: 40 * time.Millisecond} }
+func healthy(p *fleet.Proxy) {
+	p.Verdict = fleet.Verdict{Health: fleet.Healthy, Latency: 40 * time.Millisecond}
+}
 
 // health is the verdict on a Proxy.
 func (b *bench) health(p fleet.Proxy) fleet.Health { return b.Fleet.Get(p.Key).Verdict.Health }

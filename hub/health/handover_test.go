@@ -35,8 +35,8 @@ func TestATakeoverKeepsVerdictsWithoutABurstOfWrites(t *testing.T) {
 		}, func(o *Options) { o.Fleet = f })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(b.verdict) != 0 {
-			t.Errorf("%d verdicts were written in the first minute", len(b.verdict))
+		if len(b.verdicts()) != 0 {
+			t.Errorf("%d verdicts were written in the first minute", len(b.verdicts()))
 		}
 		time.Sleep(4 * time.Minute)
 		synctest.Wait()
@@ -46,7 +46,7 @@ func TestATakeoverKeepsVerdictsWithoutABurstOfWrites(t *testing.T) {
 			if i%4 == 0 {
 				want = fleet.Unhealthy
 			}
-			if wrote := len(b.verdict[p.Key]); p.Verdict.Health != want || wrote > 1 || i%4 == 0 && wrote != 0 {
+			if wrote := len(b.verdicts()[p.Key]); p.Verdict.Health != want || wrote > 1 || i%4 == 0 && wrote != 0 {
 				t.Errorf("p%d: health %v, written %d times", i, p.Verdict.Health, wrote)
 			}
 		}
@@ -63,8 +63,10 @@ func TestATakeoverGoesOnFromWhatTheStatusesSayThen(t *testing.T) {
 		healthy(&p)
 		f.Upsert(p)
 		b := newBench(t, at(refuses, time.Millisecond), func(o *Options) { o.Fleet = f })
-		time.Sleep(time.Minute) // two failures
-		synctest.Wait()
+		for b.wire.count("p") < 2 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
 		if b.health(p) != fleet.Healthy {
 			t.Error("what the leader before it found out is forgotten")
 		}
@@ -90,7 +92,7 @@ func TestAReplacedInstanceStartsAfresh(t *testing.T) {
 		arrive(b.Fleet, p)
 		time.Sleep(time.Minute) // three more of its own, the first at once: 0, 30, 60 s at the latest
 		synctest.Wait()
-		history := b.verdict[p.Key]
+		history := b.verdicts()[p.Key]
 		if len(history) != 2 || history[0].Health != fleet.Unknown || history[1].Health != fleet.Unhealthy {
 			t.Errorf("verdicts %+v, want none for the new instance and then that it fails", history)
 		}

@@ -34,7 +34,11 @@ func newOutage(t *testing.T, n int, edits ...func(*fleet.Proxy)) *outage {
 			return works, 10 * time.Millisecond
 		}
 	})
-	o.wire.url = func() result { return result{ok: o.site.Load() && o.way.Load(), reason: "DialFailed", message: "refused"} }
+	o.wire.set(func() {
+		o.wire.url = func() result {
+			return result{ok: o.site.Load() && o.way.Load(), reason: "DialFailed", message: "refused"}
+		}
+	})
 	synctest.Wait()
 	for i := range n {
 		p := proxyOf("eu", fmt.Sprint("p", i), edits...)
@@ -71,17 +75,17 @@ func TestABrokenProbeURLTakesNoProxyOutOfService(t *testing.T) {
 		o.site.Store(false)
 		o.pass(4 * time.Minute)
 		o.are(t, fleet.Healthy)
-		if !o.Held() || !slices.Equal(o.told, []string{ReasonVerdictsHeld}) {
-			t.Errorf("held %v, told %v", o.Held(), o.told)
+		if !o.Held() || !slices.Equal(o.announced(), []string{ReasonVerdictsHeld}) {
+			t.Errorf("held %v, told %v", o.Held(), o.announced())
 		}
 		o.site.Store(true)
 		o.pass(recheckInterval + time.Second)
-		if o.Held() || !slices.Equal(o.told, []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
-			t.Errorf("held %v, told %v", o.Held(), o.told)
+		if o.Held() || !slices.Equal(o.announced(), []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
+			t.Errorf("held %v, told %v", o.Held(), o.announced())
 		}
 		o.pass(time.Hour)
 		o.are(t, fleet.Healthy)
-		for key, verdicts := range o.verdict {
+		for key, verdicts := range o.verdicts() {
 			if len(verdicts) != 1 {
 				t.Errorf("%s: verdicts %v", key, verdicts)
 			}
@@ -98,14 +102,14 @@ func TestVerdictsAreHeldForFiveMinutesAtMost(t *testing.T) {
 		o.are(t, fleet.Healthy)
 		o.pass(time.Minute)
 		o.are(t, fleet.Unhealthy)
-		for key, verdicts := range o.verdict {
+		for key, verdicts := range o.verdicts() {
 			if flipped := verdicts[1].Time; flipped.Sub(began) > maxHold+time.Minute || verdicts[1].Reason != "ConnectRefused" {
 				t.Errorf("%s turned after %s: %+v", key, flipped.Sub(began), verdicts[1])
 			}
 		}
 		o.pass(time.Hour) // and are not held again before the URL has answered
-		if !slices.Equal(o.told, []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
-			t.Errorf("told %v", o.told)
+		if !slices.Equal(o.announced(), []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
+			t.Errorf("told %v", o.announced())
 		}
 	})
 }
@@ -125,13 +129,13 @@ func TestAHubThatLosesItsNetworkJudgesNobodyForIt(t *testing.T) {
 func TestAHubWithoutAWayOutOfItsOwnNeverHolds(t *testing.T) {
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20)
-		o.wire.url = func() result { return result{reason: "Timeout"} }
+		o.wire.set(func() { o.wire.url = func() result { return result{reason: "Timeout"} } })
 		o.pass(passLasts + patrolInterval) // by then no direct probe has passed for long
 		o.site.Store(false)
 		o.pass(2 * time.Minute)
 		o.are(t, fleet.Unhealthy)
-		if len(o.told) != 0 {
-			t.Errorf("told %v", o.told)
+		if len(o.announced()) != 0 {
+			t.Errorf("told %v", o.announced())
 		}
 	})
 }
@@ -142,10 +146,10 @@ func TestProxiesThatAllFailAreJudgedWhileTheURLAnswers(t *testing.T) {
 		o.dials.Store(false)
 		o.pass(2 * time.Minute) // three intervals, and what it takes to ask
 		o.are(t, fleet.Unhealthy)
-		if len(o.told) != 0 || o.Held() {
-			t.Errorf("told %v, held %v", o.told, o.Held())
+		if len(o.announced()) != 0 || o.Held() {
+			t.Errorf("told %v, held %v", o.announced(), o.Held())
 		}
-		if n := len(o.wire.asked); n > 2+int(2*time.Minute/recheckInterval) {
+		if n := o.wire.directly(); n > 2+int(2*time.Minute/recheckInterval) {
 			t.Errorf("%d direct probes", n)
 		}
 	})
@@ -160,14 +164,14 @@ func TestAProxyThatIsItselfAtFaultIsJudgedDuringAHold(t *testing.T) {
 			t.Fatal("not held")
 		}
 		answer := o.wire.answer
-		o.wire.mu.Lock()
-		o.wire.answer = func(host string, n int) (result, time.Duration) {
-			if host == "p7" {
-				return result{own: true, reason: "ProxyAuthRequired", reach: accepted}, 0
+		o.wire.set(func() {
+			o.wire.answer = func(host string, n int) (result, time.Duration) {
+				if host == "p7" {
+					return result{own: true, reason: "ProxyAuthRequired", reach: accepted}, 0
+				}
+				return answer(host, n)
 			}
-			return answer(host, n)
-		}
-		o.wire.mu.Unlock()
+		})
 		o.pass(2 * time.Minute)
 		if o.health(o.proxies[7]) != fleet.Unhealthy || o.health(o.proxies[8]) != fleet.Healthy {
 			t.Errorf("verdicts %v and %v", o.health(o.proxies[7]), o.health(o.proxies[8]))
@@ -181,8 +185,8 @@ func TestAURLOfASpokeUsersOwnIsNeverFetchedDirectly(t *testing.T) {
 		o.site.Store(false)
 		o.pass(3 * time.Minute)
 		o.are(t, fleet.Unhealthy)
-		if len(o.wire.asked) != 0 {
-			t.Errorf("%d direct probes of whatever", len(o.wire.asked))
+		if o.wire.directly() != 0 {
+			t.Errorf("%d direct probes of whatever", o.wire.directly())
 		}
 	})
 }
@@ -191,24 +195,24 @@ func TestTheSpokeIsToldThatItsPathIsBrokenAndTheProxiesTurnUnhealthy(t *testing.
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20)
 		other := proxyOf("us", "other")
-		o.wire.mu.Lock()
 		answer := o.wire.answer
-		o.wire.answer = func(host string, n int) (result, time.Duration) {
-			if host == "other" {
-				return works, 0
+		o.wire.set(func() {
+			o.wire.answer = func(host string, n int) (result, time.Duration) {
+				if host == "other" {
+					return works, 0
+				}
+				return answer(host, n)
 			}
-			return answer(host, n)
-		}
-		o.wire.mu.Unlock()
+		})
 		arrive(o.Fleet, other)
 		o.pass(time.Second)
-		if want := []string{"eu open", "us open"}; !slices.Equal(o.bench.paths, want) {
-			t.Errorf("told %v, want %v", o.bench.paths, want)
+		if want := []string{"eu open", "us open"}; !slices.Equal(o.pathsTold(), want) {
+			t.Errorf("told %v, want %v", o.pathsTold(), want)
 		}
 		o.dials.Store(false)
 		o.pass(30*time.Second + time.Second)
-		if want := "eu broken"; o.bench.paths[len(o.bench.paths)-1] != want {
-			t.Errorf("told %v, want %v at last", o.bench.paths, want)
+		if want := "eu broken"; last(o.pathsTold()) != want {
+			t.Errorf("told %v, want %v at last", o.pathsTold(), want)
 		}
 		o.pass(2 * time.Minute)
 		o.are(t, fleet.Unhealthy)
@@ -218,8 +222,10 @@ func TestTheSpokeIsToldThatItsPathIsBrokenAndTheProxiesTurnUnhealthy(t *testing.
 		o.dials.Store(true)
 		o.pass(time.Minute)
 		o.are(t, fleet.Healthy)
-		if want := []string{"eu open", "us open", "eu broken", "eu open"}; !slices.Equal(o.bench.paths, want) {
-			t.Errorf("told %v, want %v", o.bench.paths, want)
+		if want := []string{"eu open", "us open", "eu broken", "eu open"}; !slices.Equal(o.pathsTold(), want) {
+			t.Errorf("told %v, want %v", o.pathsTold(), want)
 		}
 	})
 }
+
+func last(all []string) string { return all[len(all)-1] }
