@@ -4,12 +4,16 @@
 // where leasing follows it in the same instant. The reconciler writes it to
 // the status later.
 //
-// The engine (engine.go) follows the fleet's changes and keeps a heap of due
+// The engine (engine.go, run.go) follows the fleet's changes and keeps a heap of due
 // times, so a quiet second costs the same whatever the size of the fleet. Every
-// probe runs on a goroutine of its own, under a limit: with a fixed pool a few
-// proxies that hang would hold up all others. The decisions are in tracker.go,
-// free of goroutines and clocks; the wire is in probe.go, with SOCKS5 in socks.go,
-// and what failed is put into words in explain.go.
+// probe runs on a goroutine of its own, under a limit that is shared out by spoke and
+// by whether a proxy passed last: proxies that hang hold up nobody else.
+//
+// The decisions are free of goroutines and clocks: what a row of results comes to
+// (tracker.go), who may begin (slots.go), whether a spoke can be reached at all
+// (path.go), and whether it is the probed URL that is broken (suspicion.go, hold.go). The
+// wire is in probe.go and trip.go, with SOCKS5 in socks.go, and what failed is put into
+// words in explain.go.
 //
 // A proxy is spoken to as its clients do: by HTTP, by HTTP in TLS with the proxy
 // itself, or by SOCKS5, where it resolves the site's name. Who may sign its
