@@ -28,7 +28,7 @@ type hold struct {
 	passed  time.Time // when a direct probe passed last; zero: none has since the last hold
 	asked   time.Time // when one began last
 	asking  bool      // it has not ended
-	doubted bool      // it began, or went on, under suspicion
+	doubted bool      // the last one began, or went on, under suspicion
 	since   time.Time // when the hold began; zero: there is none
 	// pardons is how many holds have ended since the URL answered again: what failed
 	// until then was not the proxies' fault.
@@ -67,8 +67,11 @@ func (h *hold) untilAsked(members int, suspected bool, now time.Time) time.Durat
 		return never
 	}
 	pause := patrolInterval
-	if suspected || h.holds() {
+	switch {
+	case h.holds(), suspected && h.doubted:
 		pause = recheckInterval
+	case suspected: // since the last time
+		pause = 0
 	}
 	return max(0, h.asked.Add(pause).Sub(now))
 }

@@ -19,10 +19,10 @@ import (
 
 // runningHub is a hub in this process.
 type runningHub struct {
-	api, health string
-	log         *syncBuffer
-	cancel      context.CancelFunc
-	done        chan error
+	api, health, metrics string
+	log                  *syncBuffer
+	cancel               context.CancelFunc
+	done                 chan error
 }
 
 // startHub runs the hub with ServiceAccount hub's rights until stopHub or the
@@ -76,7 +76,7 @@ func (w *world) runHub(plane *controlplane.ControlPlane, flags ...string) runnin
 		"--health-probe-bind-address", addresses[2], "--health-url", w.site.URL + "/generate_204", "--health-ca-file", ca,
 		"--default-proxy-image", "default:image", "--allow-local-endpoints",
 	}, flags...), func(string) string { return token }))
-	h := runningHub{api: "http://" + addresses[0], health: "http://" + addresses[2], log: &syncBuffer{}, done: make(chan error, 2)}
+	h := runningHub{api: "http://" + addresses[0], health: "http://" + addresses[2], metrics: "http://" + addresses[1], log: &syncBuffer{}, done: make(chan error, 2)}
 	options.Zap.DestWriter = h.log
 	if w.names != nil {
 		options.Resolver = w.names
