@@ -1,11 +1,13 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -112,7 +114,7 @@ func (d dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	} else {
 		name = host + " leads to "
 		if found, err = d.resolver.LookupNetIP(ctx, "ip", host); err != nil {
-			return nil, &lookupError{host, err}
+			return nil, cmp.Or(outOfFiles(), error(&lookupError{host, err}))
 		}
 	}
 	addresses := make([]netip.Addr, 0, len(found))
@@ -127,6 +129,16 @@ func (d dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	}
 	addresses = alternate(addresses)
 	return addresses[:min(len(addresses), maxAddresses)], nil
+}
+
+// outOfFiles is why this process can open no more, if it cannot. A lookup that failed
+// for that does not say so: resolvers keep it as text, or take it for no such host.
+func outOfFiles() error {
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // dial connects to one of the addresses that resolve returned, and looks nothing up

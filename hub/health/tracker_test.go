@@ -39,7 +39,7 @@ func TestVerdictsFlipAtTheirThresholdAndNotBefore(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now := time.Unix(1_000_000, 0)
-			tr := resume(fleet.Verdict{Health: tc.start, Latency: 10 * time.Millisecond, Time: now})
+			tr := resume(fleet.Verdict{Health: tc.start, Latency: 10 * time.Millisecond, Time: now}, time.Time{})
 			told := 0
 			for _, r := range tc.results {
 				now = now.Add(check.Interval)
@@ -55,7 +55,7 @@ func TestVerdictsFlipAtTheirThresholdAndNotBefore(t *testing.T) {
 }
 
 func TestWhoHasRepairedOneFaultIsToldOfTheNext(t *testing.T) {
-	tr := resume(fleet.Verdict{})
+	tr := resume(fleet.Verdict{}, time.Time{})
 	now := time.Unix(1_000_000, 0)
 	record := func(r result) (fleet.Verdict, bool) {
 		now = now.Add(check.Interval)
@@ -90,7 +90,7 @@ func TestWhoHasRepairedOneFaultIsToldOfTheNext(t *testing.T) {
 }
 
 func TestAVerdictSaysWhatFailedAndKeepsTheLatencyThatWasKnown(t *testing.T) {
-	tr := resume(fleet.Verdict{Health: fleet.Healthy, Latency: 40 * time.Millisecond})
+	tr := resume(fleet.Verdict{Health: fleet.Healthy, Latency: 40 * time.Millisecond}, time.Time{})
 	now := time.Unix(1_000_000, 0)
 	tr.record(fail, check, now)
 	tr.record(fail, check, now)
@@ -118,7 +118,7 @@ func TestALatencyIsReportedWhenItMovedEnoughAndAtMostOnceAMinute(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			start := time.Unix(1_000_000, 0)
-			tr := resume(fleet.Verdict{Health: fleet.Healthy, Latency: time.Duration(tc.reported) * time.Millisecond, Time: start})
+			tr := resume(fleet.Verdict{Health: fleet.Healthy, Latency: time.Duration(tc.reported) * time.Millisecond, Time: start}, time.Time{})
 			if _, told := tr.record(pass(tc.now), check, start.Add(tc.after)); told != tc.want {
 				t.Errorf("told %v, want %v", told, tc.want)
 			}
