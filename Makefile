@@ -27,6 +27,10 @@ test: assets ## Run all tests, on real API servers, with the race detector.
 clients: ## Install curl, Python's requests and Node's fetch, which tests use where they are.
 	test/crawler/install
 
+.PHONY: proxies
+proxies: ## Install tinyproxy, squid and microsocks, which tests start where they are.
+	test/forwardproxies/install
+
 .PHONY: verify
 verify: verify-generated verify-format vet verify-imports lint ## Check generated files, format, vet, the import rule and lint.
 

@@ -56,7 +56,7 @@ func explain(err error, at stage, advise advice) result {
 	case errors.As(err, &refused) && refused.code == http.StatusProxyAuthRequired:
 		return authRequired(advise.refusal(refused.Error()))
 	case errors.As(err, &refused):
-		return failure(v1alpha1.ReasonConnectRefused, refused.Error())
+		return failure(v1alpha1.ReasonConnectRefused, advise.connect(refused))
 	case errors.Is(err, errSOCKSAuth):
 		return authRequired(advise.refusal(errSOCKSAuth.message))
 	case errors.As(err, &socks):

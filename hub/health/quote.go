@@ -166,6 +166,15 @@ func (a advice) refusal(words string) string {
 	return words + ": name a Secret with its username and password in authSecretRef"
 }
 
+// connect adds to the words for another refusal what to look at: tinyproxy, for one,
+// answers 401 to credentials that it does not take.
+func (a advice) connect(refused *connectError) string {
+	if a.proven && refused.code == http.StatusUnauthorized {
+		return refused.Error() + ": it may not take the credentials that authSecretRef names"
+	}
+	return refused.Error()
+}
+
 // proxyTLS is what is wrong with the certificate of the proxy itself, and what to
 // do about it.
 func (a advice) proxyTLS(err error) string {

@@ -14,8 +14,8 @@ const (
 
 // slots shares out the probes that may be under way at once. Those that failed last
 // leave room for those that passed, so that dead proxies cannot delay the verdict on
-// live ones, and the other way round, so that the dead can come back. Of a full
-// room, those of no spoke get so much that nothing is left for another's.
+// live ones, and the other way round, so that the dead can come back. No
+// spoke gets so much of a room that nothing is left for another's.
 type slots struct {
 	most    int
 	busy    [2]int // by class
@@ -42,14 +42,17 @@ func (s *slots) room(c class) int {
 	return max(1, s.most-max(1, reserve))
 }
 
-// admits says whether a probe of a spoke may begin.
-func (s *slots) admits(spoke string, c class) bool {
-	left := min(s.room(c)-s.busy[c], s.most-s.busy[dubious]-s.busy[sound])
-	mine := 0
+// left is how many probes of a class may begin.
+func (s *slots) left(c class) int {
+	return min(s.room(c)-s.busy[c], s.most-s.busy[dubious]-s.busy[sound])
+}
+
+// of is how many probes of a spoke and a class are under way.
+func (s *slots) of(spoke string, c class) int {
 	if b := s.spokes[spoke]; b != nil {
-		mine = b[c]
+		return b[c]
 	}
-	return left > 0 && mine < greed*left
+	return 0
 }
 
 // wait puts a state at the end of its spoke's line.
@@ -82,17 +85,14 @@ func (s *slots) leave(st *state) {
 func (s *slots) next() *state {
 	for _, c := range []class{sound, dubious} {
 		var best *state
-		fewest := 0
+		fewest := greed * s.left(c) // under way, or more, and a spoke gets none
+		if fewest <= 0 {
+			continue
+		}
 		for spoke, line := range s.waiting[c] {
-			if !s.admits(spoke, c) {
-				continue
-			}
-			mine := 0
-			if b := s.spokes[spoke]; b != nil {
-				mine = b[c]
-			}
+			mine := s.of(spoke, c)
 			first := line.Front().Value.(*state)
-			if best == nil || mine < fewest || mine == fewest && first.at.Before(best.at) {
+			if mine < fewest || best != nil && mine == fewest && first.at.Before(best.at) {
 				best, fewest = first, mine
 			}
 		}
