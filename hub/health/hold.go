@@ -25,7 +25,7 @@ const (
 // passed a short while ago, so that a hub that has no way out of its own never does;
 // and once for each such pass.
 type hold struct {
-	passed  time.Time // when a direct probe passed last; zero: none has since the last hold
+	passed  time.Time // when a direct probe passed last; zero: none has since the last hold, or for long
 	asked   time.Time // when one began last
 	asking  bool      // it has not ended
 	doubted bool      // the last one began, or went on, under suspicion
@@ -49,8 +49,8 @@ const (
 func (h *hold) holds() bool { return !h.since.IsZero() }
 
 // keeps says whether nobody is judged for a failure now: verdicts are held, or it is
-// just being found out whether they are.
-func (h *hold) keeps() bool { return h.holds() || h.asking && h.doubted }
+// just being found out whether they are. Where they cannot be there is nothing to find out.
+func (h *hold) keeps() bool { return h.holds() || h.asking && h.doubted && !h.passed.IsZero() }
 
 // wait is how long the next direct probe, or the end of the hold, is away; never where
 // there is none to come. members is how many Proxies are probed with the hub's URL.
@@ -83,6 +83,9 @@ func (h *hold) asks(members int, suspected bool, now time.Time) bool {
 	}
 	if h.untilAsked(members, suspected, now) > 0 {
 		return false
+	}
+	if now.Sub(h.passed) > passLasts {
+		h.passed = time.Time{}
 	}
 	h.asking, h.asked, h.doubted = true, now, suspected
 	return true

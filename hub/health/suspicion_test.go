@@ -1,0 +1,148 @@
+package health
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestTheURLIsSuspectedWhenMoreThanHalfOfThoseThatPassedTurnAtOnce(t *testing.T) {
+	const interval = 30 * time.Second
+	type moment struct {
+		after       time.Duration
+		fail, pass  []int // members, by their number
+		leave, join []int // those who join passed last
+		want        bool
+	}
+	for _, tc := range []struct {
+		name    string
+		passing int // at first
+		failing int
+		moments []moment
+	}{
+		{"nobody is there", 0, 0, []moment{{want: false}}},
+		{"all pass", 4, 0, []moment{{pass: []int{0, 1, 2, 3}, want: false}}},
+		{"half of them", 4, 0, []moment{{fail: []int{0, 1}, want: false}}},
+		{"more than half", 4, 0, []moment{{fail: []int{0, 1, 2}, want: true}}},
+		{"the only one", 1, 0, []moment{{fail: []int{0}, want: true}}},
+		{"the dead do not count", 2, 100, []moment{{fail: []int{0, 1}, want: true}}},
+		{"nor do they when they go on to fail", 2, 3, []moment{{fail: []int{0, 2, 3, 4}, want: false}}},
+		{"one by one, an interval apart", 3, 0, []moment{{fail: []int{0}}, {after: interval, fail: []int{1}}, {after: interval, fail: []int{2}, want: true}}},
+		{"one by one, just within an interval", 3, 0, []moment{{fail: []int{0}}, {after: interval - 1, fail: []int{1}, want: true}}},
+		{"it ends an interval later", 2, 0, []moment{{fail: []int{0, 1}, want: true}, {after: interval - 1, want: true}, {after: 1, want: false}}},
+		{"it ends when enough pass again", 3, 0, []moment{{fail: []int{0, 1, 2}, want: true}, {pass: []int{0}, want: true}, {pass: []int{1}, want: false}}},
+		{"one that fails again turns anew", 2, 0, []moment{{fail: []int{0}}, {pass: []int{0}}, {after: interval - 1, fail: []int{0, 1}, want: true}, {after: interval - 1, want: true}, {after: 1}}},
+		{"those who turned leave", 4, 0, []moment{{fail: []int{0, 1, 2}, want: true}, {leave: []int{0, 1}, want: false}}},
+		{"those who pass leave", 4, 0, []moment{{fail: []int{0, 1}}, {leave: []int{2}, want: true}}},
+		{"one comes back", 1, 0, []moment{{fail: []int{0}, want: true}, {leave: []int{0}}, {join: []int{0}}, {after: interval, fail: []int{0}, want: true}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var s suspicion
+			now := dawn
+			members := make([]member, tc.passing+tc.failing)
+			for i := range members {
+				s.join(&members[i], i < tc.passing)
+			}
+			for n, m := range tc.moments {
+				now = now.Add(m.after)
+				for _, i := range m.fail {
+					s.record(&members[i], false, interval, now)
+				}
+				for _, i := range m.pass {
+					s.record(&members[i], true, interval, now)
+				}
+				for _, i := range m.leave {
+					s.leave(&members[i])
+				}
+				for _, i := range m.join {
+					s.join(&members[i], true)
+				}
+				if got := s.raised(now); got != m.want {
+					t.Errorf("moment %d: raised %v: %+v", n, got, s)
+				}
+			}
+		})
+	}
+}
+
+// crowdMember is one Proxy as a person would note it down.
+type crowdMember struct {
+	in, passing bool
+	ends        time.Time // of what counts of its turn; zero: it never turned
+}
+
+// suspects counts everybody anew.
+func suspects(notes []crowdMember, now time.Time) bool {
+	turned, passing := 0, 0
+	for _, m := range notes {
+		switch {
+		case m.in && m.passing:
+			passing++
+		case m.in && now.Before(m.ends):
+			turned++
+		}
+	}
+	return turned > passing
+}
+
+// Whoever comes, goes, passes and fails: the sums are those of a recount, and nothing
+// is kept that counts no more.
+func TestTheSuspicionIsThatOfARecount(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		const size = 12
+		var s suspicion
+		now := dawn
+		members, notes := make([]member, size), make([]crowdMember, size)
+		var ends []time.Time // of every turn there has been
+		asked := func() {
+			if got, want := s.raised(now), suspects(notes, now); got != want {
+				rt.Fatalf("raised %v, want %v: %+v, %+v", got, want, s, notes)
+			}
+			current := 0
+			for _, end := range ends {
+				if now.Before(end) {
+					current++
+				}
+			}
+			if len(s.turns) != current {
+				rt.Fatalf("%d turns are kept, %d are within their interval", len(s.turns), current)
+			}
+		}
+		for range rapid.IntRange(1, 120).Draw(rt, "n") {
+			i := rapid.IntRange(0, size-1).Draw(rt, "who")
+			m, note := &members[i], &notes[i]
+			switch what := rapid.SampledFrom([]string{"pass", "fail", "fail", "join", "join", "leave", "ask", "wait", "wait"}).Draw(rt, "what"); what {
+			case "pass", "fail":
+				interval := time.Duration(rapid.SampledFrom([]int{1, 2, 5, 60}).Draw(rt, "interval")) * time.Second
+				s.record(m, what == "pass", interval, now)
+				if note.in && note.passing && what == "fail" {
+					note.ends = now.Add(interval)
+					ends = append(ends, note.ends)
+				}
+				note.passing = what == "pass"
+			case "join":
+				if !note.in {
+					passing := rapid.Bool().Draw(rt, "passing")
+					s.join(m, passing)
+					*note = crowdMember{in: true, passing: passing}
+				}
+			case "leave":
+				s.leave(m)
+				*note = crowdMember{}
+			case "ask": // only now and then, so that turns end unasked
+				asked()
+			case "wait":
+				now = now.Add(rapid.SampledFrom([]time.Duration{time.Second - 1, time.Second, 3 * time.Second, time.Minute}).Draw(rt, "step"))
+			}
+		}
+		asked()
+		for i := range members {
+			s.leave(&members[i])
+		}
+		now = now.Add(time.Hour)
+		if s.raised(now) || s.members+s.passing+s.turned+len(s.turns) != 0 {
+			rt.Fatalf("kept of nobody: %+v", s)
+		}
+	})
+}
