@@ -100,7 +100,7 @@ type state struct {
 
 // outdates says that p was probed in a way that has changed since.
 func (s *state) outdates(p *fleet.Proxy) bool {
-	return p != s.proxy && !(p.Check.Equal(s.proxy.Check) && p.Approach().Equal(s.proxy.Approach()))
+	return p != s.proxy && (!p.Check.Equal(s.proxy.Check) || !p.Approach().Equal(s.proxy.Approach()))
 }
 
 // New returns an Engine, which probes once Run runs.

@@ -16,6 +16,7 @@ type scripted struct {
 	mu     sync.Mutex
 	answer func(host string, n int) (result, time.Duration) // of the n-th probe of a host
 	url    func() result                                    // of a direct probe; nil: it passes
+	hangs  bool                                             // a direct probe does
 	counts map[string]int
 	busy   map[string]int
 	most   int // probes under way at once
@@ -49,10 +50,16 @@ func (s *scripted) probe(ctx context.Context, via through, _ aim) result {
 	}
 }
 
-func (s *scripted) direct(context.Context, aim) result {
+func (s *scripted) direct(ctx context.Context, _ aim) result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, time.Now())
+	if s.hangs {
+		s.mu.Unlock()
+		<-ctx.Done()
+		s.mu.Lock()
+		return result{reason: "Timeout"}
+	}
 	if s.url != nil {
 		return s.url()
 	}

@@ -33,13 +33,11 @@ func TestATakeoverKeepsVerdictsWithoutABurstOfWrites(t *testing.T) {
 			slower.latency = 90 * time.Millisecond
 			return slower, time.Millisecond
 		}, func(o *Options) { o.Fleet = f })
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		elapse(time.Minute)
 		if len(b.verdicts()) != 0 {
 			t.Errorf("%d verdicts were written in the first minute", len(b.verdicts()))
 		}
-		time.Sleep(4 * time.Minute)
-		synctest.Wait()
+		elapse(4 * time.Minute)
 		for i := range n {
 			p := f.Get(fleet.Key{Cluster: "eu", Namespace: "crawl", Name: fmt.Sprint("p", i)})
 			want := fleet.Healthy
@@ -64,14 +62,12 @@ func TestATakeoverGoesOnFromWhatTheStatusesSayThen(t *testing.T) {
 		f.Upsert(p)
 		b := newBench(t, at(refuses, time.Millisecond), func(o *Options) { o.Fleet = f })
 		for b.wire.count("p") < 2 {
-			time.Sleep(time.Second)
-			synctest.Wait()
+			elapse(time.Second)
 		}
 		if b.health(p) != fleet.Healthy {
 			t.Error("what the leader before it found out is forgotten")
 		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		elapse(time.Minute)
 		if b.health(p) != fleet.Unhealthy {
 			t.Error("and counts against what is seen now")
 		}
@@ -85,13 +81,11 @@ func TestAReplacedInstanceStartsAfresh(t *testing.T) {
 		p := proxyOf("eu", "p", healthy)
 		arrive(b.Fleet, p)
 		for b.wire.count("p") < 2 { // and the third failure is to come
-			time.Sleep(time.Second)
-			synctest.Wait()
+			elapse(time.Second)
 		}
 		p.Instance = "two"
 		arrive(b.Fleet, p)
-		time.Sleep(time.Minute) // three more of its own, the first at once: 0, 30, 60 s at the latest
-		synctest.Wait()
+		elapse(time.Minute) // three more of its own, the first at once: 0, 30, 60 s at the latest
 		history := b.verdicts()[p.Key]
 		if len(history) != 2 || history[0].Health != fleet.Unknown || history[1].Health != fleet.Unhealthy {
 			t.Errorf("verdicts %+v, want none for the new instance and then that it fails", history)

@@ -44,10 +44,9 @@ func newOutage(t *testing.T, n int, edits ...func(*fleet.Proxy)) *outage {
 		p := proxyOf("eu", fmt.Sprint("p", i), edits...)
 		o.proxies = append(o.proxies, p)
 		arrive(o.Fleet, p)
-		time.Sleep(30 * time.Second / time.Duration(n))
+		elapse(30 * time.Second / time.Duration(n))
 	}
-	time.Sleep(time.Minute)
-	synctest.Wait()
+	elapse(time.Minute)
 	o.are(t, fleet.Healthy)
 	return o
 }
@@ -64,26 +63,21 @@ func (o *outage) are(t *testing.T, want fleet.Health) {
 	}
 }
 
-func (o *outage) pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 func TestABrokenProbeURLTakesNoProxyOutOfService(t *testing.T) {
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20)
 		o.site.Store(false)
-		o.pass(4 * time.Minute)
+		elapse(4 * time.Minute)
 		o.are(t, fleet.Healthy)
 		if !o.Held() || !slices.Equal(o.announced(), []string{ReasonVerdictsHeld}) {
 			t.Errorf("held %v, told %v", o.Held(), o.announced())
 		}
 		o.site.Store(true)
-		o.pass(recheckInterval + time.Second)
+		elapse(recheckInterval + time.Second)
 		if o.Held() || !slices.Equal(o.announced(), []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
 			t.Errorf("held %v, told %v", o.Held(), o.announced())
 		}
-		o.pass(time.Hour)
+		elapse(time.Hour)
 		o.are(t, fleet.Healthy)
 		for key, verdicts := range o.verdicts() {
 			if len(verdicts) != 1 {
@@ -98,16 +92,16 @@ func TestVerdictsAreHeldForFiveMinutesAtMost(t *testing.T) {
 		o := newOutage(t, 20)
 		o.site.Store(false)
 		began := time.Now()
-		o.pass(maxHold) // the hold begins after that, when half have failed
+		elapse(maxHold) // the hold begins after that, when half have failed
 		o.are(t, fleet.Healthy)
-		o.pass(time.Minute)
+		elapse(time.Minute)
 		o.are(t, fleet.Unhealthy)
 		for key, verdicts := range o.verdicts() {
 			if flipped := verdicts[1].Time; flipped.Sub(began) > maxHold+time.Minute || verdicts[1].Reason != "ConnectRefused" {
 				t.Errorf("%s turned after %s: %+v", key, flipped.Sub(began), verdicts[1])
 			}
 		}
-		o.pass(time.Hour) // and are not held again before the URL has answered
+		elapse(time.Hour) // and are not held again before the URL has answered
 		if !slices.Equal(o.announced(), []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
 			t.Errorf("told %v", o.announced())
 		}
@@ -118,10 +112,10 @@ func TestAHubThatLosesItsNetworkJudgesNobodyForIt(t *testing.T) {
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20)
 		o.way.Store(false)
-		o.pass(3 * time.Minute)
+		elapse(3 * time.Minute)
 		o.are(t, fleet.Healthy)
 		o.way.Store(true)
-		o.pass(time.Minute)
+		elapse(time.Minute)
 		o.are(t, fleet.Healthy)
 	})
 }
@@ -130,9 +124,9 @@ func TestAHubWithoutAWayOutOfItsOwnNeverHolds(t *testing.T) {
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20)
 		o.wire.set(func() { o.wire.url = func() result { return result{reason: "Timeout"} } })
-		o.pass(passLasts + patrolInterval) // by then no direct probe has passed for long
+		elapse(passLasts + patrolInterval) // by then no direct probe has passed for long
 		o.site.Store(false)
-		o.pass(2 * time.Minute)
+		elapse(2 * time.Minute)
 		o.are(t, fleet.Unhealthy)
 		if len(o.announced()) != 0 {
 			t.Errorf("told %v", o.announced())
@@ -140,11 +134,23 @@ func TestAHubWithoutAWayOutOfItsOwnNeverHolds(t *testing.T) {
 	})
 }
 
+// A direct probe that hangs is no hold, and no reason to wait for one that cannot come.
+func TestNobodyIsKeptWhereNoHoldCanFollow(t *testing.T) {
+	within(t, func(t *testing.T) {
+		o := newOutage(t, 20, func(p *fleet.Proxy) { p.Check.FailureThreshold = 1 })
+		o.wire.set(func() { o.wire.hangs = true })
+		elapse(passLasts + patrolInterval)
+		o.site.Store(false)
+		elapse(31 * time.Second)
+		o.are(t, fleet.Unhealthy)
+	})
+}
+
 func TestProxiesThatAllFailAreJudgedWhileTheURLAnswers(t *testing.T) {
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20)
 		o.dials.Store(false)
-		o.pass(2 * time.Minute) // three intervals, and what it takes to ask
+		elapse(2 * time.Minute) // three intervals, and what it takes to ask
 		o.are(t, fleet.Unhealthy)
 		if len(o.announced()) != 0 || o.Held() {
 			t.Errorf("told %v, held %v", o.announced(), o.Held())
@@ -159,7 +165,7 @@ func TestAProxyThatIsItselfAtFaultIsJudgedDuringAHold(t *testing.T) {
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20)
 		o.site.Store(false)
-		o.pass(time.Minute)
+		elapse(time.Minute)
 		if !o.Held() {
 			t.Fatal("not held")
 		}
@@ -172,7 +178,7 @@ func TestAProxyThatIsItselfAtFaultIsJudgedDuringAHold(t *testing.T) {
 				return answer(host, n)
 			}
 		})
-		o.pass(2 * time.Minute)
+		elapse(2 * time.Minute)
 		if o.health(o.proxies[7]) != fleet.Unhealthy || o.health(o.proxies[8]) != fleet.Healthy {
 			t.Errorf("verdicts %v and %v", o.health(o.proxies[7]), o.health(o.proxies[8]))
 		}
@@ -183,7 +189,7 @@ func TestAURLOfASpokeUsersOwnIsNeverFetchedDirectly(t *testing.T) {
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20, func(p *fleet.Proxy) { p.Check.URL = "https://metadata.test/" })
 		o.site.Store(false)
-		o.pass(3 * time.Minute)
+		elapse(3 * time.Minute)
 		o.are(t, fleet.Unhealthy)
 		if o.wire.directly() != 0 {
 			t.Errorf("%d direct probes of whatever", o.wire.directly())
@@ -205,22 +211,22 @@ func TestTheSpokeIsToldThatItsPathIsBrokenAndTheProxiesTurnUnhealthy(t *testing.
 			}
 		})
 		arrive(o.Fleet, other)
-		o.pass(time.Second)
+		elapse(time.Second)
 		if want := []string{"eu open", "us open"}; !slices.Equal(o.pathsTold(), want) {
 			t.Errorf("told %v, want %v", o.pathsTold(), want)
 		}
 		o.dials.Store(false)
-		o.pass(30*time.Second + time.Second)
+		elapse(30*time.Second + time.Second)
 		if want := "eu broken"; last(o.pathsTold()) != want {
 			t.Errorf("told %v, want %v at last", o.pathsTold(), want)
 		}
-		o.pass(2 * time.Minute)
+		elapse(2 * time.Minute)
 		o.are(t, fleet.Unhealthy)
 		if o.health(other) != fleet.Healthy {
 			t.Error("another spoke's proxy suffers")
 		}
 		o.dials.Store(true)
-		o.pass(time.Minute)
+		elapse(time.Minute)
 		o.are(t, fleet.Healthy)
 		if want := []string{"eu open", "us open", "eu broken", "eu open"}; !slices.Equal(o.pathsTold(), want) {
 			t.Errorf("told %v, want %v", o.pathsTold(), want)

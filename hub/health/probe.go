@@ -91,7 +91,7 @@ func (p *prober) probe(ctx context.Context, via through, a aim) result {
 		return unusable
 	}
 	t := trip{prober: p, via: via, to: to, insecure: a.insecure}
-	res, err := t.fetch(ctx)
+	res, err := t.fetch(ctx) //nolint:bodyclose // it ends with the connection
 	latency := time.Since(began)
 	if err == nil && a.passes(res.StatusCode) {
 		err = t.drain(res)
@@ -128,7 +128,7 @@ func (p *prober) direct(ctx context.Context, a aim) result {
 	own := *p
 	own.allowLocal = true
 	t := trip{prober: &own, to: to, insecure: a.insecure}
-	res, err := t.fetchDirectly(ctx)
+	res, err := t.fetchDirectly(ctx) //nolint:bodyclose // it ends with the connection
 	if err == nil && a.passes(res.StatusCode) {
 		err = t.drain(res)
 	}

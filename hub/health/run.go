@@ -185,7 +185,7 @@ func (e *Engine) record(r round, found result, now time.Time) (fleet.Verdict, bo
 func (e *Engine) noticeLocked(s *state, found result, now time.Time) {
 	e.paths.move(s.proxy.Cluster, s.managed, s.reach, found.reach)
 	s.reach = found.reach
-	e.suspicion.record(&s.member, found.ok, s.proxy.Check.Interval, now)
+	e.suspicion.record(&s.member, found.ok, min(s.proxy.Check.Interval, maxTurn), now)
 	e.endedLocked(e.hold.expire(now), result{})
 	if len(e.paths.news) > 0 || e.suspicion.raised(now) != e.suspected {
 		e.poke()

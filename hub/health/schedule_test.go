@@ -15,6 +15,12 @@ func within(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
+// elapse lets time go by, and then all that has become due.
+func elapse(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
 func at(r result, takes time.Duration) func(string, int) (result, time.Duration) {
 	return func(string, int) (result, time.Duration) { return r, takes }
 }
@@ -31,8 +37,7 @@ func TestAStartDoesNotProbeAWholeFleetAtOnceAndSkipsNobody(t *testing.T) {
 			}))
 		}
 		b := newBench(t, at(works, time.Second), func(o *Options) { o.Fleet = f })
-		time.Sleep(30*time.Second + time.Nanosecond)
-		synctest.Wait()
+		elapse(30*time.Second + time.Nanosecond)
 		for i := range n {
 			if b.wire.count(fmt.Sprint("p", i)) == 0 {
 				t.Fatalf("p%d was not probed within its interval", i)
@@ -50,8 +55,7 @@ func TestWhatIsMadeWhileTheHubRunsIsProbedAtOnce(t *testing.T) {
 		synctest.Wait()
 		p := proxyOf("eu", "new")
 		arrive(b.Fleet, p)
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		elapse(time.Millisecond)
 		if b.health(p) != fleet.Healthy {
 			t.Error("no verdict after the time of one probe")
 		}
@@ -66,8 +70,7 @@ func TestEveryProxyIsProbedOnceAnIntervalAndNeverLater(t *testing.T) {
 			arrive(b.Fleet, proxyOf("eu", fmt.Sprint("p", i)))
 		}
 		const intervals = 100
-		time.Sleep(intervals * 30 * time.Second)
-		synctest.Wait()
+		elapse(intervals * 30 * time.Second)
 		for i := range 50 { // up to a tenth sooner each time
 			if n := b.wire.count(fmt.Sprint("p", i)); n < intervals || n > intervals*10/9+2 {
 				t.Errorf("p%d was probed %d times in %d intervals", i, n, intervals)
@@ -83,7 +86,7 @@ func TestEveryProxyIsProbedOnceAnIntervalAndNeverLater(t *testing.T) {
 // many there are and whatever spoke they are in.
 func TestDeadProxiesDelayNobodyThatWorks(t *testing.T) {
 	within(t, func(t *testing.T) {
-		dies := func(host string, n int) (result, time.Duration) {
+		dies := func(host string, _ int) (result, time.Duration) {
 			if host[0] == 'd' {
 				return refuses, time.Hour // until its timeout
 			}
@@ -94,16 +97,14 @@ func TestDeadProxiesDelayNobodyThatWorks(t *testing.T) {
 		for i := range 1000 {
 			arrive(b.Fleet, proxyOf("us", fmt.Sprint("dead", i), func(p *fleet.Proxy) { p.Check.Timeout = 300 * time.Second }))
 		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		elapse(time.Minute)
 		var here []fleet.Proxy
 		for i := range 20 {
 			p := proxyOf([]string{"us", "eu"}[i%2], fmt.Sprint("live", i), healthy)
 			here = append(here, p)
 			arrive(b.Fleet, p)
 		}
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
+		elapse(10 * time.Minute)
 		for _, p := range here {
 			if n := b.wire.count(p.Name); n < 20 {
 				t.Errorf("%s was probed %d times in 20 intervals", p.Name, n)
@@ -114,8 +115,7 @@ func TestDeadProxiesDelayNobodyThatWorks(t *testing.T) {
 		}
 		fresh := proxyOf("eu", "fresh")
 		arrive(b.Fleet, fresh)
-		time.Sleep(50 * time.Millisecond)
-		synctest.Wait()
+		elapse(50 * time.Millisecond)
 		if b.health(fresh) != fleet.Healthy {
 			t.Error("the first verdict on a Proxy of one spoke waits for the dead of another")
 		}
@@ -127,8 +127,7 @@ func TestAProbeThatOutlastsItsIntervalDelaysTheNextAndIsNoLag(t *testing.T) {
 		b := newBench(t, at(works, 45*time.Second), func(*Options) {})
 		synctest.Wait()
 		arrive(b.Fleet, proxyOf("eu", "slow", func(p *fleet.Proxy) { p.Check.Timeout = 60 * time.Second }))
-		time.Sleep(450 * time.Second)
-		synctest.Wait()
+		elapse(450 * time.Second)
 		if n := b.wire.count("slow"); n != 11 { // the eleventh has just begun
 			t.Errorf("%d probes in ten times 45 s", n)
 		}
@@ -144,8 +143,7 @@ func TestAProbeThatHasNoResultFlipsNothing(t *testing.T) {
 		synctest.Wait()
 		p := proxyOf("eu", "p", healthy)
 		arrive(b.Fleet, p)
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
+		elapse(10 * time.Minute)
 		if b.health(p) != fleet.Healthy || len(b.rec.all()) != 0 || b.wire.count("p") < 19 {
 			t.Errorf("health %v, recorded %v, probed %d times", b.health(p), b.rec.all(), b.wire.count("p"))
 		}
@@ -159,8 +157,7 @@ func TestNothingIsKeptOfAFleetThatHasGone(t *testing.T) {
 		for i := range 50 {
 			arrive(b.Fleet, proxyOf("eu", fmt.Sprint("p", i)))
 		}
-		time.Sleep(time.Second)
-		synctest.Wait()
+		elapse(time.Second)
 		b.Fleet.Retain("eu", nil)
 		synctest.Wait()
 		b.mu.Lock()

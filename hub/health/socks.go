@@ -1,13 +1,11 @@
 package health
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"strconv"
-	"time"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
@@ -68,21 +66,8 @@ func socksReply(code byte) *socksError {
 	return &socksError{v1alpha1.ReasonConnectRefused, message}
 }
 
-// socksTunnel has the proxy at the other end of conn connect to target, host:port,
-// whose name it resolves. It ends with ctx. After an error conn is of no more use.
-func socksTunnel(ctx context.Context, conn net.Conn, target string, proof *fleet.Credentials) error {
-	request, err := socksRequest(target)
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err = socksHandshake(conn, request, proof)
-	if !stop() { // then conn has, or is about to have, a deadline in the past
-		return ctx.Err()
-	}
-	return err
-}
-
+// socksHandshake has the proxy at the other end of conn grant a request; see
+// socksRequest. After an error conn is of no more use.
 func socksHandshake(conn io.ReadWriter, request []byte, proof *fleet.Credentials) error {
 	methods := []byte{socksNoAuth}
 	if proof != nil {

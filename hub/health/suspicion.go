@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// maxTurn is how long a turn counts at most, however seldom the Proxy is probed.
+const maxTurn = 10 * time.Minute
+
 // suspicion counts the Proxies that are probed with the hub's own URL: when more than
 // half of those that passed turn to failing within an interval, that URL may be what
 // is broken. The zero value counts none.

