@@ -23,6 +23,10 @@ test: assets ## Run all tests, on real API servers, with the race detector.
 	@echo "compiling and running all tests: some twenty minutes the first time, fifteen after that"
 	go test -race -shuffle=on -timeout 30m ./...
 
+.PHONY: bench-health
+bench-health: ## Benchmark the health engine, for some five minutes; docs/benchmarks.md reads it.
+	go test ./hub/health -run '^$$' -bench '^BenchmarkHealth$$' -benchtime 1x -timeout 30m -v
+
 .PHONY: clients
 clients: ## Install curl, Python's requests and Node's fetch, which tests use where they are.
 	test/crawler/install

@@ -22,6 +22,9 @@ import (
 // needs little of it, and either may never end.
 const maxBody = 64 << 10
 
+// headerBuffer is how much is read ahead of an answer: most headers are shorter.
+const headerBuffer = 1 << 10
+
 // userAgent says to proxies and sites who asks.
 const userAgent = "proxy-operator-probe"
 
@@ -176,11 +179,11 @@ func (t *trip) connect(conn net.Conn) (net.Conn, error) {
 		Header: http.Header{"User-Agent": {userAgent}},
 	}
 	prove(request, t.via.Proof)
-	if err := request.Write(conn); err != nil {
+	if err := send(conn, request, (*http.Request).Write); err != nil {
 		return nil, err
 	}
 	in := &meter{from: conn}
-	reader := bufio.NewReader(in)
+	reader := bufio.NewReaderSize(in, headerBuffer)
 	res, err := in.answer(reader, request) //nolint:bodyclose // it ends with the connection
 	if err != nil {
 		return nil, err
@@ -224,11 +227,22 @@ func (t *trip) ask(conn net.Conn, write func(*http.Request, io.Writer) error) (*
 	if t.at < tunnelled {
 		prove(request, t.via.Proof)
 	}
-	if err := write(request, conn); err != nil {
+	if err := send(conn, request, write); err != nil {
 		return nil, err
 	}
 	t.in = &meter{from: conn}
-	return t.in.answer(bufio.NewReader(t.in), request)
+	return t.in.answer(bufio.NewReaderSize(t.in, headerBuffer), request)
+}
+
+// send writes a request at once. What net/http would buffer it in is larger than all
+// else that a probe takes.
+func send(conn io.Writer, request *http.Request, write func(*http.Request, io.Writer) error) error {
+	var words bytes.Buffer
+	if err := write(request, &words); err != nil {
+		return err
+	}
+	_, err := conn.Write(words.Bytes())
+	return err
 }
 
 // drain reads the body, as far as it goes.
