@@ -83,11 +83,28 @@ func (f *Fleet) Follow(follower func(Change)) {
 
 // Judge says that this hub judges from here on: verdicts are those of SetVerdict, and
 // what statuses claim counts at first sight alone. Until then another hub may judge, and
-// its verdicts, as the statuses show them, are taken over.
-func (f *Fleet) Judge() {
+// its verdicts, as the statuses show them, are taken over: of clusters of which current
+// says that the fleet shows them as they are now, nil for all. What others' statuses said
+// last may be long past.
+func (f *Fleet) Judge(current func(cluster string) bool) {
+	past := map[string]bool{}
+	if current != nil { // is not called under the lock
+		for _, p := range f.All() {
+			if _, known := past[p.Cluster]; !known {
+				past[p.Cluster] = !current(p.Cluster)
+			}
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.judged = true
+	for _, old := range f.sortedLocked() {
+		if past[old.Cluster] && old.Verdict != (Verdict{}) {
+			p := *old
+			p.Verdict = Verdict{}
+			f.storeLocked(old, &p)
+		}
+	}
 }
 
 // Upsert records a Proxy as its spoke shows it. p.Verdict is what the status claims;

@@ -28,7 +28,7 @@ func healthy(p *Proxy) { p.Verdict = Verdict{Health: Healthy, Reason: "ProbeSucc
 // judging is the fleet of a hub that judges.
 func judging(o Options) *Fleet {
 	f := New(o)
-	f.Judge()
+	f.Judge(nil)
 	return f
 }
 
@@ -42,7 +42,7 @@ func TestUntilThisHubJudgesVerdictsAreWhatTheStatusesSay(t *testing.T) {
 			t.Errorf("health %v, the status claims %v", got, claims)
 		}
 	}
-	f.Judge()
+	f.Judge(nil)
 	p.Verdict = Verdict{Health: Unhealthy}
 	f.Upsert(p)
 	if got := f.Get(p.Key).Verdict.Health; got != Healthy {

@@ -68,15 +68,15 @@ func (e *Engine) tell(t todo) {
 }
 
 func (e *Engine) words(n notice) (warning bool, reason, message string) {
-	target := e.URL
-	if u, err := url.Parse(target); err == nil {
-		target = u.Redacted()
+	target := "--health-url"
+	if u, err := url.Parse(e.URL); err == nil { // what follows the host may be secret
+		target += " (" + u.Scheme + "://" + u.Host + ")"
 	}
 	switch n.what {
 	case begun:
 		return true, ReasonVerdictsHeld, fmt.Sprintf(
 			"more than half of the Proxies that are probed with %s turned to failing at once, and the hub cannot fetch it directly any more either (%s: %s). "+
-				"None of the %d that are probed with it is judged unhealthy for that, for at most %s: mend the URL, or the hub's way to it, or give --health-url another",
+				"No further one of the %d that are probed with it is judged unhealthy for that, for at most %s: mend the page, or the hub's way to it, or give the flag another",
 			target, n.found.reason, n.found.message, n.members, maxHold)
 	case recovered:
 		return false, ReasonVerdictsReleased, "the hub can fetch " + target + " again: probes with it count as before"

@@ -49,6 +49,9 @@ type Options struct {
 	// PathBroken is told when no proxy of a spoke accepts a connection, and when that
 	// has ended, in order. It may block for a moment. Nil: nobody is.
 	PathBroken func(spoke string, broken bool)
+	// Connected says whether the fleet shows a spoke as it is now; nil: it shows all. The
+	// verdicts of others are not taken over.
+	Connected func(spoke string) bool
 	// Announce is told in words when verdicts are held, a warning, and when they are not
 	// any more. It may block for a moment. Nil: nobody is.
 	Announce func(warning bool, reason, message string)
@@ -133,12 +136,15 @@ func (e *Engine) changed(c fleet.Change) {
 	s := e.states[key]
 	p := c.New
 	probe := p != nil && p.Probeable()
-	if s != nil && (!probe || s.proxy.UID != p.UID || s.proxy.Subject() != p.Subject()) {
-		e.dropLocked(key, s)
-		s = nil
-	}
+	replaced := s != nil && (!probe || s.proxy.UID != p.UID || s.proxy.Subject() != p.Subject())
 	e.countLocked(key, c)
 	switch {
+	case replaced && probe:
+		e.addLocked(p, false) // before the one before it goes, so that the spoke is not without
+		e.dropLocked(s)
+	case replaced:
+		delete(e.states, key)
+		e.dropLocked(s)
 	case !probe:
 	case s == nil:
 		e.addLocked(p, c.Old == nil)
@@ -149,6 +155,11 @@ func (e *Engine) changed(c fleet.Change) {
 			e.shareLocked(s, p)
 		}
 		s.proxy = p
+		if p.Verdict != s.tracker.verdict {
+			// It is known to have been delivered here, and nowhere else: a probe may have
+			// been overtaken by one who took the instance out of service and back.
+			s.tracker.delivered(p.Verdict)
+		}
 		if sooner && s.index >= 0 {
 			// Changed checks, credentials and the like are tried at once, as their editor expects.
 			s.at = time.Now()
@@ -212,14 +223,13 @@ func keyOf(c fleet.Change) fleet.Key {
 
 // dropLocked forgets a state, and ends the probe that is under way: nobody is dialled
 // on for whom that has been ruled out.
-func (e *Engine) dropLocked(key fleet.Key, s *state) {
+func (e *Engine) dropLocked(s *state) {
 	s.gone = true
 	if s.cancel != nil {
 		s.cancel()
 	}
-	delete(e.states, key)
 	e.slots.leave(s)
-	e.paths.remove(key.Cluster, s.managed, s.reach)
+	e.paths.remove(s.proxy.Cluster, s.managed, s.reach)
 	e.suspicion.leave(&s.member)
 	if s.index >= 0 {
 		heap.Remove(&e.due, s.index)

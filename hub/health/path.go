@@ -72,7 +72,8 @@ func (p *paths) count(spoke string, managed bool, as reach, n int) {
 }
 
 // judge says whether the path is broken, if that can be said: one proxy that does not
-// accept may be down, and of one that has not been tried nobody knows.
+// accept may be down, and of one that has not been tried nobody knows. A broken path is
+// so until a proxy accepts, or none is left.
 func (p *path) judge() (broken, known bool) {
 	c := p.managed
 	if c.members() == 0 {
@@ -81,7 +82,7 @@ func (p *path) judge() (broken, known bool) {
 	switch {
 	case c[undialled] >= 2 && c[undialled] == c.members():
 		return true, true
-	case c[accepted] > 0, c.members() < 2 && (c[undialled] > 0 || p.broken):
+	case c[accepted] > 0, c.members() == 0 && p.broken, c.members() == 1 && c[undialled] == 1 && !p.broken:
 		return false, true
 	default:
 		return false, false

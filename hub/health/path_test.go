@@ -43,13 +43,13 @@ func TestASpokesPathIsBrokenWhenNoneOfItsProxiesAcceptsAndNotBefore(t *testing.T
 		{"one that accepts is enough", []walk{managed(untried, ""), managed(undialled, ""), managed(accepted, "open"), fares(0, undialled, "")}},
 		{"and ends it", []walk{managed(undialled, "open"), managed(undialled, "broken"), managed(accepted, "open")}},
 		{"one that has not been tried does not", []walk{managed(undialled, "open"), managed(undialled, "broken"), managed(untried, ""), fares(2, undialled, ""), fares(1, accepted, "open")}},
-		{"where one is left, that one may be down", []walk{managed(undialled, "open"), managed(undialled, "broken"), goes(0, "open")}},
+		{"one that goes, as one that is replaced does, does not mend it", []walk{managed(undialled, "open"), managed(undialled, "broken"), goes(0, ""), managed(untried, ""), fares(2, accepted, "open")}},
 		{"where the one that accepts goes, the others tell", []walk{managed(accepted, "open"), managed(undialled, ""), managed(undialled, ""), goes(0, "broken")}},
-		{"of nobody nothing is broken", []walk{managed(undialled, "open"), managed(undialled, "broken"), fares(1, untried, ""), goes(0, "open"), goes(1, "")}},
+		{"of nobody nothing is broken", []walk{managed(undialled, "open"), managed(undialled, "broken"), fares(1, untried, ""), goes(0, ""), goes(1, "open")}},
 		{"External ones do not speak for a spoke", []walk{managed(undialled, "open"), managed(undialled, "broken"), external(accepted, "")}},
 		{"nor against it", []walk{managed(accepted, "open"), external(undialled, ""), external(undialled, "")}},
 		{"that has no others they do", []walk{external(undialled, "open"), external(undialled, "broken"), fares(0, accepted, "open")}},
-		{"until there is one", []walk{external(undialled, "open"), external(undialled, "broken"), managed(untried, "open")}},
+		{"until there is one", []walk{external(undialled, "open"), external(undialled, "broken"), managed(untried, ""), fares(2, accepted, "open")}},
 		{"and when that has gone", []walk{managed(accepted, "open"), external(undialled, ""), external(undialled, ""), goes(0, "broken")}},
 		{"what came back is told of again", []walk{managed(accepted, "open"), goes(0, ""), managed(accepted, "open")}},
 	} {
@@ -122,8 +122,9 @@ func (s *survey) look(spoke string) {
 	n, closed, open, anyone := s.of(spoke)
 	was, known := s.broken[spoke]
 	is := n >= 2 && closed == n
-	// Short of that it is open if one accepts, or nobody is left to call it broken.
-	if sure := is || open > 0 || n < 2 && (closed > 0 || was); sure && (!known || is != was) {
+	// Short of that it is open if one accepts, or nobody is left to call it broken; one
+	// alone that does not accept says nothing new.
+	if sure := is || open > 0 || n == 0 && was || n == 1 && closed == 1 && !was; sure && (!known || is != was) {
 		s.broken[spoke], s.news[spoke] = is, is
 	}
 	if !anyone {

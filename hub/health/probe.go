@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -56,6 +57,13 @@ type site struct {
 	name, address string
 }
 
+// Usable says whether a probe can fetch target: an http:// or https:// URL with a host,
+// and no port that is none.
+func Usable(target string) bool {
+	_, usable := parseSite(target)
+	return usable
+}
+
 func parseSite(target string) (site, bool) {
 	u, err := url.Parse(target)
 	if err != nil || u.Hostname() == "" {
@@ -69,6 +77,9 @@ func parseSite(target string) (site, bool) {
 		port = "80"
 	case port == "":
 		port = "443"
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return site{}, false
 	}
 	// A name in letters beyond ASCII is spelt otherwise on the wire.
 	name, err := httpguts.PunycodeHostPort(u.Hostname())

@@ -19,7 +19,7 @@ const directTimeout = 10 * time.Second
 // the judging of the fleet over from whoever wrote the statuses before. It may be
 // called once.
 func (e *Engine) Run(ctx context.Context) error {
-	e.Fleet.Judge()
+	e.Fleet.Judge(e.Connected)
 	e.Fleet.Follow(e.changed)
 	var probes sync.WaitGroup
 	defer probes.Wait()
@@ -100,22 +100,20 @@ func (e *Engine) beginLocked(ctx context.Context, s *state, now time.Time) round
 func (e *Engine) probe(r round) {
 	check := r.proxy.Check
 	a := aim{url: check.URL, expected: check.ExpectedStatuses, insecure: check.InsecureSkipVerify}
-	if a.url == "" {
-		a.url = e.URL
+	if a.url == "" { // which is not shown to whoever passes for its site
+		a.url, a.insecure = e.URL, false
 	}
 	found := e.wire.probe(r.ctx, throughOf(r.proxy), a)
 	off := errors.Is(r.ctx.Err(), context.Canceled)
 	r.cancel()
 	now := time.Now()
-	verdict, told := fleet.Verdict{}, false
 	if !off { // else the hub is stopping, or the instance has gone: what failed is not the proxy
-		verdict, told = e.record(r, found, now)
-	}
-	if told {
-		// Not under the engine's lock, since the fleet calls back; and before the
-		// next probe is scheduled, so that verdicts arrive in order. The fleet
-		// refuses one about an instance that has been replaced meanwhile.
-		told = e.Fleet.SetVerdict(r.proxy.Key, r.proxy.Subject(), verdict)
+		if verdict, news := e.record(r, found, now); news {
+			// Not under the engine's lock, since the fleet calls back, which is how it is
+			// known to be delivered; and before the next probe is scheduled, so that verdicts
+			// arrive in order. The fleet refuses one about an instance that was replaced.
+			e.Fleet.SetVerdict(r.proxy.Key, r.proxy.Subject(), verdict)
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -125,13 +123,9 @@ func (e *Engine) probe(r round) {
 	if e.slots.anyWait() {
 		e.poke()
 	}
-	if s.gone {
-		return
+	if !s.gone {
+		e.scheduleLocked(r, found, now)
 	}
-	if told {
-		s.tracker.delivered(verdict)
-	}
-	e.scheduleLocked(r, found, now)
 }
 
 func (e *Engine) scheduleLocked(r round, found result, now time.Time) {
@@ -166,15 +160,16 @@ func (e *Engine) record(r round, found result, now time.Time) (fleet.Verdict, bo
 		return fleet.Verdict{}, false
 	}
 	e.Recorder.Probe(r.proxy.Key, now.Sub(r.began), failureOf(found))
-	e.noticeLocked(s, found, now)
 	if s.pardons != e.hold.pardons {
 		s.pardons = e.hold.pardons
 		if s.member.in {
 			s.tracker.forgive()
+			e.suspicion.forgive(&s.member)
 		}
 	}
+	e.noticeLocked(s, found, now)
 	verdict, news := s.tracker.record(found, s.proxy.Check, now)
-	if news && verdict.Health == fleet.Unhealthy && s.member.in && !found.own && e.hold.keeps() {
+	if news && verdict.Health == fleet.Unhealthy && s.member.in && e.hold.keeps() && !s.tracker.ownFault(found, s.proxy.Check) {
 		return verdict, false // it stays news
 	}
 	return verdict, news

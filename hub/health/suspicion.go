@@ -78,6 +78,13 @@ func (s *suspicion) record(m *member, ok bool, interval time.Duration, now time.
 	m.passing = ok
 }
 
+// forgive takes a Proxy that is in for one that passed last: should it fail once more,
+// it counts again.
+func (s *suspicion) forgive(m *member) {
+	s.leave(m)
+	s.join(m, true)
+}
+
 // raised says whether more than half of those that passed have turned.
 func (s *suspicion) raised(now time.Time) bool {
 	for len(s.turns) > 0 && !now.Before(s.turns[0].until) {

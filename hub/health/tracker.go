@@ -39,6 +39,7 @@ type tracker struct {
 	verdict       fleet.Verdict // as it was delivered last
 	passes, fails int           // in a row
 	other         int           // failures in a row for another reason than the verdict's
+	own           int           // failures in a row that are the proxy's own
 	reported      time.Time
 	recent        latencies
 }
@@ -61,6 +62,9 @@ func (t *tracker) record(r result, check fleet.Check, now time.Time) (fleet.Verd
 		t.recent.add(r.latency)
 	} else {
 		t.passes, t.fails = 0, t.fails+1
+	}
+	if t.own++; r.ok || !r.own {
+		t.own = 0
 	}
 	if t.other++; r.ok || r.reason == t.verdict.Reason {
 		t.other = 0
@@ -92,8 +96,14 @@ func (t *tracker) delivered(v fleet.Verdict) {
 	t.verdict, t.reported, t.other = v, v.Time, 0
 }
 
+// ownFault says that what the proxy itself did wrong is enough for a verdict; r is the
+// last result.
+func (t *tracker) ownFault(r result, check fleet.Check) bool {
+	return r.final || t.own >= check.FailureThreshold
+}
+
 // forgive forgets the failures that have led to no verdict: they were not the proxy's.
-func (t *tracker) forgive() { t.fails, t.other = 0, 0 }
+func (t *tracker) forgive() { t.fails, t.other, t.own = 0, 0, 0 }
 
 func moved(reported, latest time.Duration) bool {
 	return (latest - reported).Abs() > max(latencyStep, reported/2)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -91,7 +92,7 @@ func Run(ctx context.Context, o Options) error {
 	prober = health.New(health.Options{
 		Fleet: everyProxy, URL: o.HealthURL, Roots: o.HealthRoots, MaxInFlight: inFlight(o.HealthMaxInFlight, log), Recorder: recorder,
 		Resolver: o.Resolver, AllowLocal: o.AllowLocalEndpoints, Log: log.WithName("health"),
-		PathBroken: spokes.SetPathBroken, Announce: announce(mgr.GetLocalManager().GetEventRecorder("proxy-operator"), o.Namespace),
+		Connected: spokes.Answers, PathBroken: spokes.SetPathBroken, Announce: announce(mgr.GetLocalManager().GetEventRecorder("proxy-operator"), o.Namespace),
 	})
 	if err := spokes.SetUp(mgr.GetLocalManager(), o.Namespace); err != nil {
 		return err
@@ -137,7 +138,8 @@ func announce(recorder events.EventRecorder, namespace string) func(warning bool
 		if warning {
 			kind = corev1.EventTypeWarning
 		}
-		recorder.Eventf(about, nil, kind, reason, "Probe", "%s", message)
+		const most = 1024 // which the API server takes
+		recorder.Eventf(about, nil, kind, reason, "Probe", "%s", strings.ToValidUTF8(message[:min(len(message), most)], ""))
 	}
 }
 

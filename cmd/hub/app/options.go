@@ -144,7 +144,11 @@ func (o *Options) validate(limit error) error {
 	check(limit == nil, "--max-unavailable-replacements: %v", limit)
 	check(o.DefaultProxyImage != "", "--default-proxy-image must not be empty")
 	u, err := url.Parse(o.HealthURL)
-	check(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "", "--health-url %q is no http:// or https:// URL", o.HealthURL)
+	if err == nil && u.User != nil {
+		check(false, "--health-url must hold no username and password: proxies are asked for it")
+	} else {
+		check(health.Usable(o.HealthURL), "--health-url %q is no http:// or https:// URL with a host and, if any, a port from 1 to 65535", o.HealthURL)
+	}
 	check(o.LeaseMaxTTL >= time.Second, "--lease-max-ttl must be at least 1s")
 	check(o.LeaseDefaultTTL >= time.Second && o.LeaseDefaultTTL <= o.LeaseMaxTTL, "--lease-default-ttl must be between 1s and --lease-max-ttl")
 	check(o.LeaseCooldownWindow >= time.Second, "--lease-cooldown-window must be at least 1s")
