@@ -20,7 +20,7 @@ const (
 	// beside it: the Connection Attempt Delay that RFC 8305 recommends.
 	headStart = 250 * time.Millisecond
 	// maxAddresses is how many addresses of a name are tried.
-	maxAddresses = 8
+	maxAddresses = 4
 )
 
 // Resolver looks up the addresses of a name. *net.Resolver is one.

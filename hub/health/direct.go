@@ -49,6 +49,7 @@ func (e *Engine) endedLocked(what ending, found result) {
 const (
 	ReasonVerdictsHeld     = "VerdictsHeld"
 	ReasonVerdictsReleased = "VerdictsReleased"
+	ReasonHoldExpired      = "VerdictsHoldExpired"
 )
 
 // tell tells the others what has been found out.
@@ -75,12 +76,12 @@ func (e *Engine) words(n notice) (warning bool, reason, message string) {
 	switch n.what {
 	case begun:
 		return true, ReasonVerdictsHeld, fmt.Sprintf(
-			"more than half of the Proxies that are probed with %s turned to failing at once, and the hub cannot fetch it directly any more either (%s: %s). "+
+			"more than half of a spoke's Proxies that are probed with %s and passed turned to failing at once, and the hub cannot fetch it directly any more either (%s: %s). "+
 				"No further one of the %d that are probed with it is judged unhealthy for that, for at most %s: mend the page, or the hub's way to it, or give the flag another",
 			target, n.found.reason, n.found.message, n.members, maxHold)
 	case recovered:
 		return false, ReasonVerdictsReleased, "the hub can fetch " + target + " again: probes with it count as before"
 	default:
-		return true, ReasonVerdictsReleased, fmt.Sprintf("the hub could not fetch %s for %s: probes with it count as before all the same, so that proxies that fail turn unhealthy", target, maxHold)
+		return true, ReasonHoldExpired, fmt.Sprintf("the hub could not fetch %s, and %s of holding are over: probes with it count as before all the same, so that proxies that fail turn unhealthy", target, maxHold)
 	}
 }

@@ -76,6 +76,7 @@ type Engine struct {
 	size      int       // of the fleet
 	states    map[fleet.Key]*state
 	due       dueHeap
+	awaited   map[fleet.Key]bool // who was probed before it lacked what its clients need
 	slots     *slots
 	paths     *paths
 	suspicion suspicion
@@ -95,6 +96,8 @@ type state struct {
 	class   class         // of the next probe, or of the one under way
 	managed bool
 	reach   reach
+	misses  int  // dials in a row that failed
+	kept    bool // a verdict on it was not told, for now
 	member  member
 	pardons uint64             // those of the hold that its counters know of
 	cancel  context.CancelFunc // of the probe that is under way, nil if none is
@@ -117,7 +120,7 @@ func New(o Options) *Engine {
 	return &Engine{
 		Options: o, wire: &prober{dialer: dialer{resolver: o.Resolver, allowLocal: o.AllowLocal}, roots: o.Roots},
 		wake:   make(chan struct{}, 1),
-		states: map[fleet.Key]*state{}, slots: newSlots(o.MaxInFlight), paths: newPaths(),
+		states: map[fleet.Key]*state{}, awaited: map[fleet.Key]bool{}, slots: newSlots(o.MaxInFlight), paths: newPaths(),
 	}
 }
 
@@ -136,6 +139,7 @@ func (e *Engine) changed(c fleet.Change) {
 	s := e.states[key]
 	p := c.New
 	probe := p != nil && p.Probeable()
+	defer e.pokeForPaths()
 	replaced := s != nil && (!probe || s.proxy.UID != p.UID || s.proxy.Subject() != p.Subject())
 	e.countLocked(key, c)
 	switch {
@@ -145,6 +149,9 @@ func (e *Engine) changed(c fleet.Change) {
 	case replaced:
 		delete(e.states, key)
 		e.dropLocked(s)
+		if p != nil && p.Lacks() {
+			e.awaited[key] = true
+		}
 	case !probe:
 	case s == nil:
 		e.addLocked(p, c.Old == nil)
@@ -160,18 +167,30 @@ func (e *Engine) changed(c fleet.Change) {
 			// been overtaken by one who took the instance out of service and back.
 			s.tracker.delivered(p.Verdict)
 		}
-		if sooner && s.index >= 0 {
-			// Changed checks, credentials and the like are tried at once, as their editor expects.
-			s.at = time.Now()
-			heap.Fix(&e.due, s.index)
-			e.poke()
+		if sooner {
+			e.hastenLocked(s)
 		}
+	}
+}
+
+// hastenLocked has changed checks, credentials and the like tried at once, as their
+// editor expects, and the next failure told, since it may be another one.
+func (e *Engine) hastenLocked(s *state) {
+	s.tracker.edited = true
+	switch {
+	case s.cancel != nil: // what it finds out would not count
+		s.cancel()
+	case s.index >= 0:
+		s.at = time.Now()
+		heap.Fix(&e.due, s.index)
+		e.poke()
 	}
 }
 
 func (e *Engine) countLocked(key fleet.Key, c fleet.Change) {
 	if c.Old != nil && (c.New == nil || c.New.UID != c.Old.UID) {
 		e.Recorder.Forget(key)
+		delete(e.awaited, key)
 	}
 	switch {
 	case c.Old == nil:
@@ -186,13 +205,17 @@ func (e *Engine) countLocked(key fleet.Key, c fleet.Change) {
 
 // addLocked begins to probe a Proxy: at once, except that those which were there
 // before, a whole fleet after a restart, and those whose verdict is known already,
-// are spread over their interval.
+// are spread over their interval. One that is spoken to otherwise than when it was
+// judged is tried at once all the same.
 func (e *Engine) addLocked(p *fleet.Proxy, atFirstSight bool) {
-	at := time.Now()
-	if atFirstSight || p.Verdict.Health != fleet.Unknown {
+	now := time.Now()
+	at, anew := now, e.awaited[p.Key]
+	delete(e.awaited, p.Key)
+	if atFirstSight || p.Verdict.Health != fleet.Unknown && !anew {
 		at = at.Add(time.Duration(rand.Int64N(int64(max(p.Check.Interval, time.Second)))))
 	}
-	s := &state{proxy: p, tracker: resume(p.Verdict, at), at: at, managed: p.Managed, pardons: e.hold.pardons}
+	s := &state{proxy: p, tracker: resume(p.Verdict, now), at: at, managed: p.Managed, pardons: e.hold.pardons}
+	s.tracker.edited = anew
 	if p.Verdict.Health == fleet.Healthy {
 		s.class = sound
 	}
@@ -210,7 +233,7 @@ func (e *Engine) shares(p *fleet.Proxy) bool { return p.Check.URL == "" || p.Che
 
 func (e *Engine) shareLocked(s *state, p *fleet.Proxy) {
 	if e.shares(p) {
-		e.suspicion.join(&s.member, s.class == sound)
+		e.suspicion.join(&s.member, p.Cluster, s.class == sound)
 	}
 }
 
@@ -233,6 +256,12 @@ func (e *Engine) dropLocked(s *state) {
 	e.suspicion.leave(&s.member)
 	if s.index >= 0 {
 		heap.Remove(&e.due, s.index)
+	}
+}
+
+func (e *Engine) pokeForPaths() {
+	if e.paths.fresh {
+		e.poke()
 	}
 }
 

@@ -1,17 +1,18 @@
 package health
 
 import (
-	"bufio"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
+	mathrand "math/rand/v2"
 	"net"
-	"net/http"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
@@ -286,31 +287,78 @@ func TestADeletedWithdrawnOrAddresslessProxyIsNotProbed(t *testing.T) {
 	}
 }
 
-func TestOneProbePerProxyAtATime(t *testing.T) {
-	var now, most atomic.Int32
-	front := peer(t, func(conn net.Conn) {
-		_, err := http.ReadRequest(bufio.NewReader(conn))
-		if err != nil {
-			return
+// editor edits a Proxy in all the ways there are.
+type editor struct {
+	*bench
+	p        fleet.Proxy
+	replaced int
+	amidst   int // edits while it was probed
+}
+
+func (e *editor) edit() {
+	e.wire.set(func() {
+		if e.wire.busy[e.p.Host] > 0 {
+			e.amidst++
 		}
-		n := now.Add(1)
-		for {
-			m := most.Load()
-			if n <= m || most.CompareAndSwap(m, n) {
-				break
+	})
+	secret := &fleet.Credentials{Username: "crawler", Password: rand.Text()}
+	switch mathrand.IntN(9) {
+	case 0:
+		e.p.Check.Interval = time.Duration(5+mathrand.IntN(60)) * time.Second
+	case 1:
+		e.p.Check.FailureThreshold = 1 + mathrand.IntN(3)
+	case 2:
+		e.p.Check.URL = []string{"", "https://own.test/", "https://another.test/"}[mathrand.IntN(3)]
+	case 3:
+		e.p.Attributes = map[string]string{"edited": rand.Text()}
+	case 4:
+		e.Fleet.SetCredentials(e.p.Key, e.p.Instance, secret)
+		return
+	case 5, 6: // and made again under another address, now and then with another protocol
+		e.replaced++
+		e.p.Protocol = []string{"http", "socks5"}[mathrand.IntN(2)]
+		e.p.Instance, e.p.Host = fmt.Sprint("instance-", e.replaced), fmt.Sprint(e.p.Name, "-", e.replaced)
+		defer e.Fleet.SetCredentials(e.p.Key, e.p.Instance, secret)
+	case 7: // and taken back
+		verdict := e.Fleet.Get(e.p.Key).Verdict
+		e.Fleet.SetWithdrawn(e.p.Key, e.p.Instance, true)
+		synctest.Wait() // for the probe that was called off
+		e.Fleet.Restore(e.p.Key, e.p.Instance, verdict)
+		return
+	case 8: // they are lost for a moment
+		e.Fleet.SetCredentials(e.p.Key, e.p.Instance, nil)
+		synctest.Wait()
+		e.Fleet.SetCredentials(e.p.Key, e.p.Instance, secret)
+		return
+	}
+	arrive(e.Fleet, e.p)
+}
+
+// The bench fails if anybody is.
+func TestAProxyIsNeverProbedTwiceAtOnceHoweverItIsEdited(t *testing.T) {
+	within(t, func(t *testing.T) {
+		b := newBench(t, func(string, int) (result, time.Duration) {
+			r := []result{works, works, broken, refuses, {void: true}}[mathrand.IntN(5)]
+			return r, mathrand.N(90 * time.Second) // some take their whole timeout
+		})
+		synctest.Wait()
+		var editors []*editor
+		for i := range 3 {
+			e := &editor{bench: b, p: proxyOf("eu", fmt.Sprint("p", i), func(p *fleet.Proxy) {
+				p.Check.Timeout, p.NeedsCredentials = time.Minute, true
+			})}
+			arrive(b.Fleet, e.p)
+			b.Fleet.SetCredentials(e.p.Key, e.p.Instance, right)
+			editors = append(editors, e)
+		}
+		for range 3000 {
+			elapse(mathrand.N(20 * time.Second))
+			editors[mathrand.IntN(len(editors))].edit()
+		}
+		for _, e := range editors {
+			if e.amidst < 100 || e.replaced < 20 {
+				t.Errorf("%s was edited %d times while it was probed, and replaced %d times: that shows little", e.p.Name, e.amidst, e.replaced)
 			}
 		}
-		now.Add(-1) // before the answer, after which the next one may come
-		fmt.Fprint(conn, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	})
-	f := fleet.New(fleet.Options{AllowLocal: true})
-	rec := newRecorder()
-	start(t, f, Options{AllowLocal: true, URL: "http://site.test/", Recorder: rec})
-	arrive(f, proxyAt(t, "a", front, func(p *fleet.Proxy) { p.Check.Interval = time.Microsecond }))
-	for rec.count("a UnexpectedStatus") < 50 {
-		<-rec.observed
-	}
-	if most.Load() != 1 {
-		t.Errorf("%d probes of one proxy at once", most.Load())
-	}
 }

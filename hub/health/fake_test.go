@@ -19,7 +19,8 @@ type scripted struct {
 	hangs  bool                                             // a direct probe does
 	counts map[string]int
 	busy   map[string]int
-	most   int // probes under way at once
+	twice  []string // hosts that were probed while they were probed
+	most   int      // probes under way at once
 	asked  []time.Time
 }
 
@@ -29,7 +30,9 @@ func (s *scripted) probe(ctx context.Context, via through, _ aim) result {
 		s.counts, s.busy = map[string]int{}, map[string]int{}
 	}
 	s.counts[via.host]++
-	s.busy[via.host]++
+	if s.busy[via.host]++; s.busy[via.host] > 1 {
+		s.twice = append(s.twice, via.host)
+	}
 	all := 0
 	for _, n := range s.busy {
 		all += n
@@ -73,7 +76,8 @@ func (s *scripted) set(change func()) {
 	change()
 }
 
-// atOnce is how many probes were under way at once at most, directly how many were direct.
+// atOnce is how many probes were under way at once at most, directly how many were direct,
+// count how many there were of a host.
 func (s *scripted) atOnce() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,6 +108,7 @@ type bench struct {
 	*Engine
 	wire *scripted
 	rec  *recorder
+	stop func() // stops the engine, and returns when it has
 
 	seen    sync.Mutex
 	told    []string // what was announced
@@ -131,7 +136,9 @@ func (b *bench) verdicts() map[fleet.Key][]fleet.Verdict {
 	return maps.Clone(b.verdict)
 }
 
-// newBench starts an engine that ends with the test. It runs in a bubble.
+// newBench starts an engine that ends with the test, which fails if a host was probed
+// twice at once. Where an instance is replaced, its probe may end after the first of the
+// next one has begun: that has to have another host. It runs in a bubble.
 func newBench(t *testing.T, answer func(host string, n int) (result, time.Duration), edits ...func(*Options)) *bench {
 	t.Helper()
 	b := &bench{wire: &scripted{answer: answer}, rec: newRecorder(), verdict: map[fleet.Key][]fleet.Verdict{}}
@@ -164,11 +171,17 @@ func newBench(t *testing.T, answer func(host string, n int) (result, time.Durati
 		defer close(done)
 		_ = b.Run(ctx)
 	}()
-	t.Cleanup(func() { cancel(); <-done })
+	b.stop = func() { cancel(); <-done }
+	t.Cleanup(func() {
+		b.stop()
+		if len(b.wire.twice) > 0 {
+			t.Errorf("probed while they were probed: %v", b.wire.twice)
+		}
+	})
 	return b
 }
 
-// member is a Proxy of a spoke, whose host is its name.
+// proxyOf is a Proxy of a spoke, whose host is its name.
 func proxyOf(spoke, name string, edits ...func(*fleet.Proxy)) fleet.Proxy {
 	p := fleet.Proxy{
 		Key: fleet.Key{Cluster: spoke, Namespace: "crawl", Name: name}, UID: "uid-" + name, Managed: true, Protocol: "http",

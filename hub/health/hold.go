@@ -14,8 +14,10 @@ const (
 	// passLasts is how long a direct probe that passed shows that the hub has a way out
 	// and the URL an answer.
 	passLasts = 10 * time.Minute
-	// maxHold is how long verdicts are held at most.
-	maxHold = 5 * time.Minute
+	// maxHold is how long verdicts are held at most, in sum until holdRest has gone by
+	// without a hold: a URL that comes and goes must not keep a dead proxy for ever.
+	maxHold  = 5 * time.Minute
+	holdRest = 10 * time.Minute
 	// never is longer than anything is away.
 	never = time.Duration(math.MaxInt64)
 )
@@ -25,11 +27,13 @@ const (
 // passed a short while ago, so that a hub that has no way out of its own never does;
 // and once for each such pass.
 type hold struct {
-	passed  time.Time // when a direct probe passed last; zero: none has since the last hold, or for long
-	asked   time.Time // when one began last
-	asking  bool      // it has not ended
-	doubted bool      // the last one began, or went on, under suspicion
-	since   time.Time // when the hold began; zero: there is none
+	passed  time.Time     // when a direct probe passed last; zero: none has since the last hold, or for long
+	asked   time.Time     // when one began last
+	asking  bool          // it has not ended
+	doubted bool          // the last one began, or went on, under suspicion
+	since   time.Time     // when the hold began; zero: there is none
+	ended   time.Time     // when the last one did
+	spent   time.Duration // in holds, up to the last that has ended
 	// pardons is how many holds have ended since the URL answered again: what failed
 	// until then was not the proxies' fault.
 	pardons uint64
@@ -50,14 +54,16 @@ func (h *hold) holds() bool { return !h.since.IsZero() }
 
 // keeps says whether nobody is judged for a failure now: verdicts are held, or it is
 // just being found out whether they are. Where they cannot be there is nothing to find out.
-func (h *hold) keeps() bool { return h.holds() || h.asking && h.doubted && !h.passed.IsZero() }
+func (h *hold) keeps() bool {
+	return h.holds() || h.asking && h.doubted && !h.passed.IsZero() && h.spent < maxHold
+}
 
 // wait is how long the next direct probe, or the end of the hold, is away; never where
 // there is none to come. members is how many Proxies are probed with the hub's URL.
 func (h *hold) wait(members int, suspected bool, now time.Time) time.Duration {
 	next := never
 	if h.holds() {
-		next = max(0, h.since.Add(maxHold).Sub(now))
+		next = max(0, h.since.Add(maxHold-h.spent).Sub(now))
 	}
 	return min(next, h.untilAsked(members, suspected, now))
 }
@@ -87,6 +93,9 @@ func (h *hold) asks(members int, suspected bool, now time.Time) bool {
 	if now.Sub(h.passed) > passLasts {
 		h.passed = time.Time{}
 	}
+	if now.Sub(h.ended) >= holdRest && !h.holds() {
+		h.spent = 0
+	}
 	h.asking, h.asked, h.doubted = true, now, suspected
 	return true
 }
@@ -99,12 +108,13 @@ func (h *hold) answered(ok bool, now time.Time) ending {
 	h.asking = false
 	switch {
 	case ok && h.holds():
-		h.since, h.passed = time.Time{}, now
+		h.end(now)
+		h.passed = now
 		h.pardons++
 		return recovered
 	case ok:
 		h.passed = now
-	case !h.holds() && h.doubted && !h.passed.IsZero() && now.Sub(h.passed) <= passLasts:
+	case !h.holds() && h.doubted && !h.passed.IsZero() && now.Sub(h.passed) <= passLasts && h.spent < maxHold:
 		h.since, h.passed = now, time.Time{}
 		return begun
 	}
@@ -113,9 +123,14 @@ func (h *hold) answered(ok bool, now time.Time) ending {
 
 // expire ends a hold that has lasted as long as it may.
 func (h *hold) expire(now time.Time) ending {
-	if !h.holds() || now.Sub(h.since) < maxHold {
+	if !h.holds() || h.spent+now.Sub(h.since) < maxHold {
 		return unchanged
 	}
-	h.since = time.Time{}
+	h.end(now)
 	return expired
+}
+
+func (h *hold) end(now time.Time) {
+	h.spent += now.Sub(h.since)
+	h.since, h.ended = time.Time{}, now
 }

@@ -116,9 +116,10 @@ var holdStories = []struct {
 	{"or after five minutes", broke(
 		holdMove{maxHold - 1, "time", "holds"}, holdMove{1, "time", "expired"}, holdMove{0, "time", ""},
 	), 0},
-	{"and not again before the URL has answered", broke(
+	{"and not again before the URL has answered and a while has gone by", broke(
 		holdMove{maxHold, "time", "expired"}, holdMove{0, "suspected", "asks"}, holdMove{sec, "fails", ""},
-		holdMove{10 * sec, "suspected", "asks"}, holdMove{sec, "passes", ""}, holdMove{10 * sec, "suspected", "asks keeps"}, holdMove{sec, "fails", "begun holds"},
+		holdMove{10 * sec, "suspected", "asks"}, holdMove{sec, "passes", ""}, holdMove{10 * sec, "suspected", "asks"}, holdMove{sec, "fails", ""},
+		holdMove{holdRest, "calm", "asks"}, holdMove{sec, "passes", ""}, holdMove{10 * sec, "suspected", "asks keeps"}, holdMove{sec, "fails", "begun holds"},
 	), 0},
 	{"an answer that was asked for during a hold counts after it", broke(
 		holdMove{maxHold - sec, "suspected", "asks holds"}, holdMove{sec, "time", "expired"}, holdMove{sec, "fails", ""},
@@ -191,6 +192,8 @@ type diary struct {
 	passed    time.Time // the last pass since the last hold began; zero: there is none
 	begun     time.Time // zero: nothing is held
 	recovered uint64
+	spent     time.Duration // in holds that have ended
+	ended     time.Time     // when the last one did
 }
 
 // recent says whether a pass is short enough ago to hold verdicts by.
@@ -198,14 +201,20 @@ func (d *diary) recent(at time.Time) bool {
 	return !d.passed.IsZero() && at.Sub(d.passed) <= 10*time.Minute
 }
 
+// held is how long verdicts have been held until now, since there was a rest.
+func (d *diary) held() time.Duration { return d.spent + d.now.Sub(d.begun) }
+
+// ends notes the end of a hold.
+func (d *diary) ends() { d.spent, d.ended, d.begun = d.held(), d.now, time.Time{} }
+
 // step is what the engine does whenever it wakes. It returns whether that was anything.
 func (d *diary) step() bool {
 	over := d.hold.expire(d.now) == expired
-	if over != (!d.begun.IsZero() && d.now.Sub(d.begun) >= 5*time.Minute) {
+	if over != (!d.begun.IsZero() && d.held() >= 5*time.Minute) {
 		d.Fatalf("expired %v, begun %s ago", over, d.now.Sub(d.begun))
 	}
 	if over {
-		d.begun = time.Time{}
+		d.ends()
 	}
 	asks := d.hold.asks(d.members, d.suspected, d.now)
 	if asks && (d.asking || d.members == 0) {
@@ -222,6 +231,9 @@ func (d *diary) step() bool {
 		if since := d.now.Sub(d.asked[len(d.asked)-1]); since < pause {
 			d.Fatalf("asks again after %s", since)
 		}
+	}
+	if asks && d.begun.IsZero() && d.now.Sub(d.ended) >= 10*time.Minute {
+		d.spent = 0
 	}
 	if asks {
 		d.asked, d.doubted = append(d.asked, d.now), false
@@ -243,11 +255,12 @@ func (d *diary) answer(how string) {
 		d.hold.unanswered()
 		return
 	case how == "passes" && !d.begun.IsZero():
-		want, d.begun, d.passed = recovered, time.Time{}, d.now
+		d.ends()
+		want, d.passed = recovered, d.now
 		d.recovered++
 	case how == "passes":
 		d.passed = d.now
-	case d.begun.IsZero() && d.doubted && d.recent(d.now):
+	case d.begun.IsZero() && d.doubted && d.recent(d.now) && d.spent < 5*time.Minute:
 		want, d.begun, d.passed = begun, d.now, time.Time{}
 	}
 	if got := d.hold.answered(how == "passes", d.now); got != want {
@@ -277,12 +290,12 @@ func (d *diary) check(*rapid.T) {
 	switch {
 	case d.hold.holds() != !d.begun.IsZero():
 		d.Fatalf("holds %v, want %v", d.hold.holds(), !d.begun.IsZero())
-	case d.hold.holds() && d.now.Sub(d.begun) >= 5*time.Minute:
-		d.Fatalf("holds for %s", d.now.Sub(d.begun))
+	case d.hold.holds() && d.held() >= 5*time.Minute:
+		d.Fatalf("holds for %s", d.held())
 	case d.hold.pardons != d.recovered:
 		d.Fatalf("%d pardons, want %d", d.hold.pardons, d.recovered)
 	}
-	finding := d.asking && d.doubted && d.recent(d.asked[max(0, len(d.asked)-1)])
+	finding := d.asking && d.doubted && d.spent < 5*time.Minute && d.recent(d.asked[max(0, len(d.asked)-1)])
 	if d.hold.keeps() != (d.hold.holds() || finding) {
 		d.Fatalf("keeps %v, holds %v, finding out %v", d.hold.keeps(), d.hold.holds(), finding)
 	}

@@ -102,7 +102,7 @@ func TestVerdictsAreHeldForFiveMinutesAtMost(t *testing.T) {
 			}
 		}
 		elapse(time.Hour) // and are not held again before the URL has answered
-		if !slices.Equal(o.announced(), []string{ReasonVerdictsHeld, ReasonVerdictsReleased}) {
+		if !slices.Equal(o.announced(), []string{ReasonVerdictsHeld, ReasonHoldExpired}) {
 			t.Errorf("told %v", o.announced())
 		}
 	})
@@ -216,7 +216,7 @@ func TestTheSpokeIsToldThatItsPathIsBrokenAndTheProxiesTurnUnhealthy(t *testing.
 			t.Errorf("told %v, want %v", o.pathsTold(), want)
 		}
 		o.dials.Store(false)
-		elapse(30*time.Second + time.Second)
+		elapse(pathMisses*30*time.Second + time.Second)
 		if want := "eu broken"; last(o.pathsTold()) != want {
 			t.Errorf("told %v, want %v at last", o.pathsTold(), want)
 		}

@@ -1,5 +1,18 @@
 package health
 
+import (
+	"maps"
+	"time"
+)
+
+const (
+	// pathMisses is how many dials in a row must fail before a Proxy counts as one that
+	// does not accept.
+	pathMisses = 2
+	// pathRest is how long a spoke is told nothing more of its path.
+	pathRest = time.Minute
+)
+
 // reach is how the last probe of a Proxy fared at the dial.
 type reach uint8
 
@@ -7,6 +20,7 @@ const (
 	untried reach = iota
 	accepted
 	undialled // it has an address, and nobody there accepts
+	unlocated // its name leads nowhere, which says nothing of the path
 )
 
 // paths knows of every spoke whether any of its proxies accepts a connection from the
@@ -14,10 +28,14 @@ const (
 // nothing to do with the spoke.
 type paths struct {
 	spokes map[string]*path
-	news   map[string]bool // spokes whose path is another than was told, and what it is
+	fresh  bool                 // there is news since it was asked for last
+	news   map[string]bool      // spokes whose path is another than was told, and what it is
+	rests  map[string]time.Time // until when a spoke is told nothing more
 }
 
-func newPaths() *paths { return &paths{spokes: map[string]*path{}, news: map[string]bool{}} }
+func newPaths() *paths {
+	return &paths{spokes: map[string]*path{}, news: map[string]bool{}, rests: map[string]time.Time{}}
+}
 
 type path struct {
 	external, managed crowd
@@ -26,9 +44,12 @@ type path struct {
 }
 
 // crowd counts Proxies by how they fared.
-type crowd [undialled + 1]int
+type crowd [unlocated + 1]int
 
+// members are those that count.
 func (c crowd) members() int { return c[untried] + c[accepted] + c[undialled] }
+
+func (c crowd) empty() bool { return c == crowd{} }
 
 // add counts a Proxy in.
 func (p *paths) add(spoke string, managed bool, as reach) {
@@ -49,7 +70,7 @@ func (p *paths) move(spoke string, managed bool, from, to reach) {
 // remove counts a Proxy out.
 func (p *paths) remove(spoke string, managed bool, as reach) {
 	p.count(spoke, managed, as, -1)
-	if s := p.spokes[spoke]; s.managed.members()+s.external.members() == 0 {
+	if s := p.spokes[spoke]; s.managed.empty() && s.external.empty() {
 		delete(p.spokes, spoke)
 	}
 }
@@ -67,7 +88,7 @@ func (p *paths) count(spoke string, managed bool, as reach, n int) {
 	broken, known := s.judge()
 	if known && (!s.told || broken != s.broken) {
 		s.told, s.broken = true, broken
-		p.news[spoke] = broken
+		p.news[spoke], p.fresh = broken, true
 	}
 }
 
@@ -76,7 +97,7 @@ func (p *paths) count(spoke string, managed bool, as reach, n int) {
 // so until a proxy accepts, or none is left.
 func (p *path) judge() (broken, known bool) {
 	c := p.managed
-	if c.members() == 0 {
+	if c.empty() {
 		c = p.external
 	}
 	switch {
@@ -89,12 +110,27 @@ func (p *path) judge() (broken, known bool) {
 	}
 }
 
-// take returns what is to be told.
-func (p *paths) take() map[string]bool {
+// take returns what is to be told now, and how long the next of it is away; never where
+// there is none. A path that comes and goes is told of once in a while.
+func (p *paths) take(now time.Time) (map[string]bool, time.Duration) {
+	wait := never
+	var told map[string]bool
+	p.fresh = false
 	if len(p.news) == 0 {
-		return nil
+		return nil, never
 	}
-	news := p.news
-	p.news = map[string]bool{}
-	return news
+	maps.DeleteFunc(p.rests, func(_ string, until time.Time) bool { return !until.After(now) })
+	for spoke, broken := range p.news {
+		if rest := p.rests[spoke].Sub(now); rest > 0 {
+			wait = min(wait, rest)
+			continue
+		}
+		if told == nil {
+			told = map[string]bool{}
+		}
+		told[spoke] = broken
+		p.rests[spoke] = now.Add(pathRest)
+		delete(p.news, spoke)
+	}
+	return told, wait
 }

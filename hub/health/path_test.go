@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -59,7 +60,7 @@ func TestASpokesPathIsBrokenWhenNoneOfItsProxiesAcceptsAndNotBefore(t *testing.T
 			for i, w := range tc.walks {
 				all = p.walk(all, w)
 				told := ""
-				if broken, news := p.take()["eu"]; news {
+				if broken, news := p.at(i)["eu"]; news {
 					told = map[bool]string{true: "broken", false: "open"}[broken]
 				}
 				if told != w.told {
@@ -85,6 +86,44 @@ func (p *paths) walk(all []walker, w walk) []walker {
 	p.move(old.spoke, old.managed, old.reach, w.to.reach)
 	all[w.i].reach = w.to.reach
 	return all
+}
+
+// at is what is told after so many rests.
+func (p *paths) at(rests int) map[string]bool {
+	told, _ := p.take(dawn.Add(time.Duration(rests) * pathRest))
+	return told
+}
+
+func TestAPathThatComesAndGoesIsToldOfOnceAMinute(t *testing.T) {
+	p := newPaths()
+	p.add("eu", true, undialled)
+	p.add("eu", true, undialled)
+	if told, wait := p.take(dawn); !told["eu"] || wait != never {
+		t.Errorf("told %v, and more after %s", told, wait)
+	}
+	for i := range 60 {
+		now := dawn.Add(time.Duration(i) * time.Second)
+		p.move("eu", true, undialled, accepted)
+		if told, wait := p.take(now); told != nil || wait != pathRest-now.Sub(dawn) {
+			t.Fatalf("after %s: told %v, more after %s", now.Sub(dawn), told, wait)
+		}
+		if i < 59 {
+			p.move("eu", true, accepted, undialled)
+		}
+	}
+	if told, _ := p.take(dawn.Add(pathRest)); len(told) != 1 || told["eu"] {
+		t.Errorf("told %v at last", told)
+	}
+}
+
+func TestAProxyWhoseNameLeadsNowhereSaysNothingOfThePath(t *testing.T) {
+	p := newPaths()
+	for _, r := range []reach{undialled, undialled, unlocated} {
+		p.add("eu", true, r)
+	}
+	if told := p.at(0); !told["eu"] {
+		t.Errorf("told %v", told)
+	}
 }
 
 // survey is every Proxy, and what was found out last of each spoke's path.
@@ -139,6 +178,7 @@ func TestASpokeIsToldOfItsPathOnceAndOnlyWhenItChanges(t *testing.T) {
 	reaches := rapid.SampledFrom([]reach{untried, accepted, undialled, undialled})
 	rapid.Check(t, func(rt *rapid.T) {
 		p := newPaths()
+		step := 0
 		s := &survey{broken: map[string]bool{}, news: map[string]bool{}}
 		walked := func(w walk) {
 			spoke := w.to.spoke
@@ -167,7 +207,8 @@ func TestASpokeIsToldOfItsPathOnceAndOnlyWhenItChanges(t *testing.T) {
 				}
 			},
 			"told": func(rt *rapid.T) {
-				if got := p.take(); !maps.Equal(got, s.news) {
+				step++
+				if got := p.at(step); !maps.Equal(got, s.news) {
 					rt.Fatalf("told %v, want %v, of %v", got, s.news, s.all)
 				}
 				clear(s.news)
@@ -176,7 +217,7 @@ func TestASpokeIsToldOfItsPathOnceAndOnlyWhenItChanges(t *testing.T) {
 		for len(s.all) > 0 {
 			walked(walk{what: "goes"})
 		}
-		if got := p.take(); !maps.Equal(got, s.news) || len(p.take())+len(p.spokes) > 0 {
+		if got := p.at(step + 1); !maps.Equal(got, s.news) || len(p.at(step+2))+len(p.spokes) > 0 {
 			rt.Fatalf("kept of nobody: %v, told %v, want %v", p.spokes, got, s.news)
 		}
 	})

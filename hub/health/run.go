@@ -15,6 +15,10 @@ import (
 // through a proxy by default.
 const directTimeout = 10 * time.Second
 
+// keptInterval is how soon a Proxy is probed again whose verdict is kept: it must not
+// outlast the hold by a day, where that is its interval.
+const keptInterval = time.Minute
+
 // Run probes until ctx ends, and returns when no probe is under way any more. It takes
 // the judging of the fleet over from whoever wrote the statuses before. It may be
 // called once.
@@ -81,7 +85,9 @@ func (e *Engine) step(ctx context.Context, now time.Time) todo {
 	e.suspected = e.suspicion.raised(now)
 	t.direct = e.hold.asks(e.suspicion.members, e.suspected, now)
 	t.wait = min(t.wait, e.hold.wait(e.suspicion.members, e.suspected, now))
-	t.paths = e.paths.take()
+	var rest time.Duration
+	t.paths, rest = e.paths.take(now)
+	t.wait = min(t.wait, rest)
 	t.notices, e.notices = e.notices, nil
 	return t
 }
@@ -124,22 +130,25 @@ func (e *Engine) probe(r round) {
 		e.poke()
 	}
 	if !s.gone {
-		e.scheduleLocked(r, found, now)
+		if !off && !found.void {
+			s.class = dubious
+			if found.ok {
+				s.class = sound
+			}
+		}
+		e.scheduleLocked(r, off, now)
 	}
 }
 
-func (e *Engine) scheduleLocked(r round, found result, now time.Time) {
+func (e *Engine) scheduleLocked(r round, off bool, now time.Time) {
 	s := r.state
-	if !found.void {
-		s.class = dubious
-		if found.ok {
-			s.class = sound
-		}
-	}
 	interval := float64(s.proxy.Check.Interval)
 	s.at = r.began.Add(time.Duration(interval * (0.9 + 0.1*rand.Float64())))
-	if s.outdates(r.proxy) || s.at.Before(now) {
+	if off || s.outdates(r.proxy) || s.at.Before(now) {
 		s.at = now // one that takes longer than its interval delays the next
+	}
+	if soon := now.Add(keptInterval); s.kept && soon.Before(s.at) {
+		s.at = soon
 	}
 	heap.Push(&e.due, s)
 	if s.index == 0 {
@@ -167,9 +176,11 @@ func (e *Engine) record(r round, found result, now time.Time) (fleet.Verdict, bo
 			e.suspicion.forgive(&s.member)
 		}
 	}
+	s.kept = false
 	e.noticeLocked(s, found, now)
 	verdict, news := s.tracker.record(found, s.proxy.Check, now)
 	if news && verdict.Health == fleet.Unhealthy && s.member.in && e.hold.keeps() && !s.tracker.ownFault(found, s.proxy.Check) {
+		s.kept = true
 		return verdict, false // it stays news
 	}
 	return verdict, news
@@ -178,11 +189,18 @@ func (e *Engine) record(r round, found result, now time.Time) (fleet.Verdict, bo
 // noticeLocked looks beyond the one Proxy, to its spoke and to all that are probed with
 // the hub's URL.
 func (e *Engine) noticeLocked(s *state, found result, now time.Time) {
-	e.paths.move(s.proxy.Cluster, s.managed, s.reach, found.reach)
-	s.reach = found.reach
-	e.suspicion.record(&s.member, found.ok, min(s.proxy.Check.Interval, maxTurn), now)
+	reach := found.reach
+	if s.misses++; reach != undialled {
+		s.misses = 0
+	} else if s.misses < pathMisses {
+		reach = s.reach // it may have been a moment's
+	}
+	e.paths.move(s.proxy.Cluster, s.managed, s.reach, reach)
+	s.reach = reach
+	e.suspicion.record(&s.member, found.ok, s.proxy.Check.Interval, now)
 	e.endedLocked(e.hold.expire(now), result{})
-	if len(e.paths.news) > 0 || e.suspicion.raised(now) != e.suspected {
+	e.pokeForPaths()
+	if e.suspicion.raised(now) != e.suspected {
 		e.poke()
 	}
 }

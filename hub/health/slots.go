@@ -20,7 +20,14 @@ type slots struct {
 	most    int
 	busy    [2]int // by class
 	spokes  map[string]*[2]int
-	waiting [2]map[string]*list.List // by class and spoke, of *state
+	waiting [2]map[string]*line // by class and spoke
+	served  uint64              // how many have begun
+}
+
+// line is who waits of one spoke and class.
+type line struct {
+	list.List        // of *state
+	served    uint64 // when one of them began last, as slots counts; zero: none has
 }
 
 // greed is how many times what is left of a room one spoke may have of it: the one
@@ -29,8 +36,16 @@ type slots struct {
 // greed/(greed+1) of the room, and whoever comes then finds the rest free.
 const greed = 3
 
+// before says that l comes before another line where both have as many under way.
+func (l *line) before(o *line) bool {
+	if l.served != o.served {
+		return l.served < o.served
+	}
+	return l.Front().Value.(*state).at.Before(o.Front().Value.(*state).at)
+}
+
 func newSlots(most int) *slots {
-	return &slots{most: most, spokes: map[string]*[2]int{}, waiting: [2]map[string]*list.List{{}, {}}}
+	return &slots{most: most, spokes: map[string]*[2]int{}, waiting: [2]map[string]*line{{}, {}}}
 }
 
 // room is how many probes of a class may be under way at once.
@@ -57,12 +72,12 @@ func (s *slots) of(spoke string, c class) int {
 
 // wait puts a state at the end of its spoke's line.
 func (s *slots) wait(st *state) {
-	line := s.waiting[st.class][st.proxy.Cluster]
-	if line == nil {
-		line = list.New()
-		s.waiting[st.class][st.proxy.Cluster] = line
+	l := s.waiting[st.class][st.proxy.Cluster]
+	if l == nil {
+		l = &line{}
+		s.waiting[st.class][st.proxy.Cluster] = l
 	}
-	st.waits = line.PushBack(st)
+	st.waits = l.PushBack(st)
 }
 
 // leave takes a state out of the line that it waits in, if it does.
@@ -71,35 +86,36 @@ func (s *slots) leave(st *state) {
 		return
 	}
 	lines := s.waiting[st.class]
-	line := lines[st.proxy.Cluster]
-	line.Remove(st.waits)
+	l := lines[st.proxy.Cluster]
+	l.Remove(st.waits)
 	st.waits = nil
-	if line.Len() == 0 {
+	if l.Len() == 0 {
 		delete(lines, st.proxy.Cluster)
 	}
 }
 
 // next takes the state whose probe is to begin out of its line: the first in the line
-// of the spoke that has the fewest under way, those that passed last before the
-// others. Nil if nobody waits, or there is no room.
+// of the spoke that has the fewest under way, of several the one that was served longest
+// ago, those that passed last before the others. Nil if nobody waits, or there is no room.
 func (s *slots) next() *state {
 	for _, c := range []class{sound, dubious} {
-		var best *state
+		var best *line
 		fewest := greed * s.left(c) // under way, or more, and a spoke gets none
 		if fewest <= 0 {
 			continue
 		}
-		for spoke, line := range s.waiting[c] {
-			mine := s.of(spoke, c)
-			first := line.Front().Value.(*state)
-			if mine < fewest || best != nil && mine == fewest && first.at.Before(best.at) {
-				best, fewest = first, mine
+		for spoke, l := range s.waiting[c] {
+			if mine := s.of(spoke, c); mine < fewest || best != nil && mine == fewest && l.before(best) {
+				best, fewest = l, mine
 			}
 		}
 		if best != nil {
-			s.leave(best)
-			s.add(best.proxy.Cluster, c, 1)
-			return best
+			s.served++
+			best.served = s.served
+			first := best.Front().Value.(*state)
+			s.leave(first)
+			s.add(first.proxy.Cluster, c, 1)
+			return first
 		}
 	}
 	return nil

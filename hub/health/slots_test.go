@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -113,6 +114,28 @@ func TestOneThatLeftTheLineIsNotProbed(t *testing.T) {
 	}
 }
 
+// As many dead spokes as there is room for, with backlogs that are hours old, do not
+// keep a new one waiting for longer than it takes one of them to end.
+func TestANewSpokeComesBeforeTheBacklogOfOthers(t *testing.T) {
+	s := newSlots(8)
+	for spoke := range 6 {
+		for range 50 {
+			s.wait(waiting(fmt.Sprint("dead", spoke), dubious))
+		}
+	}
+	var underway []*state
+	for st := s.next(); st != nil; st = s.next() {
+		underway = append(underway, st)
+	}
+	late := waiting("live", dubious)
+	late.at = dawn.Add(time.Hour)
+	s.wait(late)
+	s.release(underway[0].proxy.Cluster, dubious)
+	if got := s.next(); got != late {
+		t.Errorf("one of %s begins", got.proxy.Cluster)
+	}
+}
+
 func TestTheOneThatIsDueFirstIsProbedFirst(t *testing.T) {
 	s := newSlots(100)
 	early, late, dead := waiting("us", sound), waiting("eu", sound), waiting("ap", dubious)
@@ -132,6 +155,28 @@ func TestTheOneThatIsDueFirstIsProbedFirst(t *testing.T) {
 type hall struct {
 	most            int
 	waits, underway []*state
+	served          map[string]int // when one of a line began last, while somebody waits in it
+	n               int
+}
+
+// lineOf names the line that a state waits in.
+func lineOf(st *state) string { return fmt.Sprint(st.proxy.Cluster, st.class) }
+
+// after says that a comes after b, where both spokes have as many under way.
+func (h *hall) after(a, b *state) bool {
+	if mine, other := h.served[lineOf(a)], h.served[lineOf(b)]; mine != other {
+		return mine > other
+	}
+	return b.at.Before(a.at)
+}
+
+// forget forgets lines in which nobody waits.
+func (h *hall) forget() {
+	for name := range h.served {
+		if !slices.ContainsFunc(h.waits, func(st *state) bool { return lineOf(st) == name }) {
+			delete(h.served, name)
+		}
+	}
 }
 
 func (h *hall) count(spoke string, c class) (mine, ofClass int) {
@@ -182,12 +227,15 @@ func (h *hall) takes(rt *rapid.T, got *state) {
 	}
 	mine, _ := h.count(got.proxy.Cluster, got.class)
 	for _, st := range turn {
-		if other, _ := h.count(st.proxy.Cluster, st.class); other < mine || other == mine && st.at.Before(got.at) {
+		if other, _ := h.count(st.proxy.Cluster, st.class); other < mine || other == mine && h.after(got, st) {
 			rt.Fatalf("%s, with %d under way, begins before %s with %d", got.proxy.Cluster, mine, st.proxy.Cluster, other)
 		}
 	}
 	h.waits = slices.DeleteFunc(h.waits, func(st *state) bool { return st == got })
 	h.underway = append(h.underway, got)
+	h.n++
+	h.served[lineOf(got)] = h.n
+	h.forget()
 }
 
 func (h *hall) check(rt *rapid.T, s *slots) {
@@ -208,7 +256,7 @@ func (h *hall) check(rt *rapid.T, s *slots) {
 // where there is no room, and nothing is kept of those who have gone.
 func TestEverybodyWhoWaitsIsProbedInTheEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := &hall{most: rapid.IntRange(1, 40).Draw(rt, "most")}
+		h := &hall{most: rapid.IntRange(1, 40).Draw(rt, "most"), served: map[string]int{}}
 		s := newSlots(h.most)
 		one := func(of []*state) int { return rapid.IntRange(0, len(of)-1).Draw(rt, "one") }
 		release := func() {
@@ -247,6 +295,7 @@ func TestEverybodyWhoWaitsIsProbedInTheEnd(t *testing.T) {
 					i := one(all)
 					s.leave(all[i])
 					h.waits = slices.DeleteFunc(h.waits, func(st *state) bool { return st == all[i] })
+					h.forget()
 				}
 			},
 			"": func(rt *rapid.T) { h.check(rt, s) },

@@ -5,40 +5,48 @@ import (
 	"time"
 )
 
-// maxTurn is how long a turn counts at most, however seldom the Proxy is probed.
-const maxTurn = 10 * time.Minute
+// A turn counts for an interval of the Proxy's, within these bounds: those that are
+// probed often must still be counted when the others are asked, and those that are
+// probed seldom must not be for a day.
+const minTurn, maxTurn = 30 * time.Second, 10 * time.Minute
 
-// suspicion counts the Proxies that are probed with the hub's own URL: when more than
-// half of those that passed turn to failing within an interval, that URL may be what
-// is broken. The zero value counts none.
+// suspicion counts the Proxies that are probed with the hub's own URL, by spoke: when
+// more than half of those of a spoke that passed turn to failing within an interval,
+// that URL may be what is broken. By spoke, since one with many that are probed seldom,
+// or pass whatever happens, would otherwise outweigh all others; where more than half of
+// the fleet turn, more than half of some spoke do. The zero value counts none.
 type suspicion struct {
 	members int
-	passing int
-	turned  int // to failing, each within its interval before now
+	spokes  map[string]*balance
+	raisers int // spokes of which more have turned than pass
 	turns   turnHeap
 	last    uint64
 }
 
+// balance is of one spoke.
+type balance struct{ passing, turned int }
+
 // member is one Proxy in a suspicion. The zero value is none of it.
 type member struct {
 	in      bool
+	spoke   string
 	passing bool
 	turn    uint64 // the turn that is counted; zero: none
 }
 
-// turn is a Proxy's from passing to failing, counted until an interval later.
+// turn is a Proxy's from passing to failing.
 type turn struct {
 	of    *member
 	id    uint64
-	until time.Time
+	until time.Time // it counts
 }
 
 // join takes a Proxy in, which passed last or did not.
-func (s *suspicion) join(m *member, passing bool) {
-	*m = member{in: true, passing: passing}
+func (s *suspicion) join(m *member, spoke string, passing bool) {
+	*m = member{in: true, spoke: spoke, passing: passing}
 	s.members++
 	if passing {
-		s.passing++
+		s.count(spoke, 1, 0)
 	}
 }
 
@@ -48,12 +56,7 @@ func (s *suspicion) leave(m *member) {
 		return
 	}
 	s.members--
-	if m.passing {
-		s.passing--
-	}
-	if m.turn != 0 {
-		s.turned--
-	}
+	s.count(m.spoke, -one(m.passing), -one(m.turn != 0))
 	*m = member{}
 }
 
@@ -63,17 +66,13 @@ func (s *suspicion) record(m *member, ok bool, interval time.Duration, now time.
 	case !m.in || ok == m.passing:
 		return
 	case ok:
-		s.passing++
-		if m.turn != 0 {
-			s.turned--
-			m.turn = 0
-		}
+		s.count(m.spoke, 1, -one(m.turn != 0))
+		m.turn = 0
 	default:
-		s.passing--
-		s.turned++
+		s.count(m.spoke, -1, 1)
 		s.last++
 		m.turn = s.last
-		heap.Push(&s.turns, turn{of: m, id: s.last, until: now.Add(interval)})
+		heap.Push(&s.turns, turn{of: m, id: s.last, until: now.Add(min(max(interval, minTurn), maxTurn))})
 	}
 	m.passing = ok
 }
@@ -81,20 +80,46 @@ func (s *suspicion) record(m *member, ok bool, interval time.Duration, now time.
 // forgive takes a Proxy that is in for one that passed last: should it fail once more,
 // it counts again.
 func (s *suspicion) forgive(m *member) {
+	spoke := m.spoke
 	s.leave(m)
-	s.join(m, true)
+	s.join(m, spoke, true)
 }
 
-// raised says whether more than half of those that passed have turned.
+// raised says whether there is a spoke of which more have turned than pass.
 func (s *suspicion) raised(now time.Time) bool {
 	for len(s.turns) > 0 && !now.Before(s.turns[0].until) {
 		// One that has passed or left meanwhile is not counted any more.
 		if t := heap.Pop(&s.turns).(turn); t.of.turn == t.id {
 			t.of.turn = 0
-			s.turned--
+			s.count(t.of.spoke, 0, -1)
 		}
 	}
-	return s.turned > s.passing
+	return s.raisers > 0
+}
+
+func (s *suspicion) count(spoke string, passing, turned int) {
+	b := s.spokes[spoke]
+	if b == nil {
+		b = &balance{}
+		if s.spokes == nil {
+			s.spokes = map[string]*balance{}
+		}
+		s.spokes[spoke] = b
+	}
+	s.raisers -= one(b.turned > b.passing)
+	b.passing += passing
+	b.turned += turned
+	s.raisers += one(b.turned > b.passing)
+	if *b == (balance{}) {
+		delete(s.spokes, spoke)
+	}
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // turnHeap orders turns by when they end.

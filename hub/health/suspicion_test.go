@@ -42,7 +42,7 @@ func TestTheURLIsSuspectedWhenMoreThanHalfOfThoseThatPassedTurnAtOnce(t *testing
 			now := dawn
 			members := make([]member, tc.passing+tc.failing)
 			for i := range members {
-				s.join(&members[i], i < tc.passing)
+				s.join(&members[i], "eu", i < tc.passing)
 			}
 			for n, m := range tc.moments {
 				now = now.Add(m.after)
@@ -56,7 +56,7 @@ func TestTheURLIsSuspectedWhenMoreThanHalfOfThoseThatPassedTurnAtOnce(t *testing
 					s.leave(&members[i])
 				}
 				for _, i := range m.join {
-					s.join(&members[i], true)
+					s.join(&members[i], "eu", true)
 				}
 				if got := s.raised(now); got != m.want {
 					t.Errorf("moment %d: raised %v: %+v", n, got, s)
@@ -66,24 +66,58 @@ func TestTheURLIsSuspectedWhenMoreThanHalfOfThoseThatPassedTurnAtOnce(t *testing
 	}
 }
 
+// A spoke whose Proxies pass whatever happens, or are asked once a day, is no veto for
+// the others; and what comes of short and long intervals is seen together.
+func TestNoSpokeOutweighsAnother(t *testing.T) {
+	var s suspicion
+	members := make([]member, 30)
+	for i := range members {
+		s.join(&members[i], map[bool]string{true: "big", false: "small"}[i < 20], true)
+	}
+	for i := 20; i < 26; i++ {
+		s.record(&members[i], false, time.Second, dawn)
+	}
+	if !s.raised(dawn.Add(minTurn - 1)) {
+		t.Error("not raised, though six of ten have turned in half a minute")
+	}
+	if s.raised(dawn.Add(minTurn)) {
+		t.Error("raised still")
+	}
+	for i := 20; i < 26; i++ {
+		s.record(&members[i], true, time.Second, dawn)
+		s.record(&members[i], false, 24*time.Hour, dawn)
+	}
+	if !s.raised(dawn.Add(maxTurn-1)) || s.raised(dawn.Add(maxTurn)) {
+		t.Error("a turn of a Proxy that is asked once a day counts for less or more than it may")
+	}
+}
+
 // crowdMember is one Proxy as a person would note it down.
 type crowdMember struct {
 	in, passing bool
 	ends        time.Time // of what counts of its turn; zero: it never turned
 }
 
+// spokeOf is where a member lives, of whom there are four each.
+func spokeOf(i int) string { return string(rune('a' + i/4)) }
+
 // suspects counts everybody anew.
 func suspects(notes []crowdMember, now time.Time) bool {
-	turned, passing := 0, 0
-	for _, m := range notes {
+	turned, passing := map[string]int{}, map[string]int{}
+	for i, m := range notes {
 		switch {
 		case m.in && m.passing:
-			passing++
+			passing[spokeOf(i)]++
 		case m.in && now.Before(m.ends):
-			turned++
+			turned[spokeOf(i)]++
 		}
 	}
-	return turned > passing
+	for spoke, n := range turned {
+		if n > passing[spoke] {
+			return true
+		}
+	}
+	return false
 }
 
 // Whoever comes, goes, passes and fails: the sums are those of a recount, and nothing
@@ -114,17 +148,17 @@ func TestTheSuspicionIsThatOfARecount(t *testing.T) {
 			m, note := &members[i], &notes[i]
 			switch what := rapid.SampledFrom([]string{"pass", "fail", "fail", "join", "join", "leave", "ask", "wait", "wait"}).Draw(rt, "what"); what {
 			case "pass", "fail":
-				interval := time.Duration(rapid.SampledFrom([]int{1, 2, 5, 60}).Draw(rt, "interval")) * time.Second
+				interval := time.Duration(rapid.SampledFrom([]int{1, 30, 60, 3600}).Draw(rt, "interval")) * time.Second
 				s.record(m, what == "pass", interval, now)
 				if note.in && note.passing && what == "fail" {
-					note.ends = now.Add(interval)
+					note.ends = now.Add(min(max(interval, minTurn), maxTurn))
 					ends = append(ends, note.ends)
 				}
 				note.passing = what == "pass"
 			case "join":
 				if !note.in {
 					passing := rapid.Bool().Draw(rt, "passing")
-					s.join(m, passing)
+					s.join(m, spokeOf(i), passing)
 					*note = crowdMember{in: true, passing: passing}
 				}
 			case "leave":
@@ -133,7 +167,7 @@ func TestTheSuspicionIsThatOfARecount(t *testing.T) {
 			case "ask": // only now and then, so that turns end unasked
 				asked()
 			case "wait":
-				now = now.Add(rapid.SampledFrom([]time.Duration{time.Second - 1, time.Second, 3 * time.Second, time.Minute}).Draw(rt, "step"))
+				now = now.Add(rapid.SampledFrom([]time.Duration{time.Second - 1, time.Second, 15 * time.Second, time.Minute}).Draw(rt, "step"))
 			}
 		}
 		asked()
@@ -141,7 +175,7 @@ func TestTheSuspicionIsThatOfARecount(t *testing.T) {
 			s.leave(&members[i])
 		}
 		now = now.Add(time.Hour)
-		if s.raised(now) || s.members+s.passing+s.turned+len(s.turns) != 0 {
+		if s.raised(now) || s.members+len(s.spokes)+s.raisers+len(s.turns) != 0 {
 			rt.Fatalf("kept of nobody: %+v", s)
 		}
 	})

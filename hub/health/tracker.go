@@ -40,6 +40,7 @@ type tracker struct {
 	passes, fails int           // in a row
 	other         int           // failures in a row for another reason than the verdict's
 	own           int           // failures in a row that are the proxy's own
+	edited        bool          // what is probed, or how, since the verdict
 	reported      time.Time
 	recent        latencies
 }
@@ -53,7 +54,8 @@ func resume(v fleet.Verdict, now time.Time) tracker {
 
 // record takes one result into account. It returns the verdict and whether
 // anybody has to be told: on the first verdict, on a flip, when the latency of a
-// healthy proxy has moved enough, and when an unhealthy one fails for another reason.
+// healthy proxy has moved enough, and when an unhealthy one fails for another reason, or
+// at once when somebody has edited how it is probed.
 // A verdict takes its threshold of results in a row, or a final one. What is not
 // delivered stays news, and is returned again.
 func (t *tracker) record(r result, check fleet.Check, now time.Time) (fleet.Verdict, bool) {
@@ -79,13 +81,19 @@ func (t *tracker) record(r result, check fleet.Check, now time.Time) (fleet.Verd
 		next = fleet.Verdict{Health: fleet.Unhealthy, Reason: r.reason, Message: r.message, Latency: t.verdict.Latency, Time: now}
 	case r.ok && t.verdict.Health == fleet.Healthy && due && t.recent.n >= enoughPasses && moved(t.verdict.Latency, t.recent.median()):
 		next.Latency = t.recent.median()
-	case t.verdict.Health == fleet.Unhealthy && due && t.other >= check.FailureThreshold:
+	case t.verdict.Health == fleet.Unhealthy && (due && t.other >= check.FailureThreshold || t.edited && t.says(r)):
 		// One thing is repaired, and the next shows. No flip, and no news for leases.
 		next.Reason, next.Message = r.reason, r.message
 	default:
+		t.edited = t.edited && t.verdict.Health == fleet.Unhealthy && r.ok // and the threshold is to come
 		return t.verdict, false
 	}
 	return next, true
+}
+
+// says says that a failure is another than the verdict tells of.
+func (t *tracker) says(r result) bool {
+	return !r.ok && (r.reason != t.verdict.Reason || r.message != t.verdict.Message)
 }
 
 // delivered takes note that v, which record returned, has reached the fleet.
@@ -93,7 +101,7 @@ func (t *tracker) delivered(v fleet.Verdict) {
 	if v.Health != t.verdict.Health && v.Health == fleet.Unhealthy {
 		t.recent = latencies{} // what works again may be as quick as before, or not
 	}
-	t.verdict, t.reported, t.other = v, v.Time, 0
+	t.verdict, t.reported, t.other, t.edited = v, v.Time, 0, false
 }
 
 // ownFault says that what the proxy itself did wrong is enough for a verdict; r is the

@@ -115,7 +115,7 @@ func (t *trip) end() {
 func (t *trip) reach() reach {
 	switch t.at {
 	case nowhere:
-		return untried
+		return unlocated
 	case located:
 		return undialled
 	default:

@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) error {
 	var prober *health.Engine
 	gatherer := prometheus.NewRegistry()
 	recorder := metrics.New(gatherer, metrics.Options{
-		Proxies: everyProxy.All, SpokeReasons: func() map[string]int { return spokes.Reasons() },
+		Proxies: everyProxy.All, SpokeReasons: func() map[string]int { return spokes.Reasons() }, PathsBroken: func() []string { return spokes.PathsBroken() },
 		LeasesByCluster: leases.ActiveByCluster, Cooldowns: leases.Cooldowns, VerdictsHeld: func() bool { return prober.Held() },
 		PerProxyLimit: o.MetricsPerProxyLimit,
 	})
@@ -218,15 +218,16 @@ func listen(ctx context.Context, what, address string, log logr.Logger, serve fu
 	return func(ctx context.Context) error { return serve(ctx, listener) }, nil
 }
 
-// inFlight keeps probes to half of the files that the process may open: the
-// rest is for clients, spokes and metrics.
+// inFlight keeps probes to a quarter of the files that the process may open. One takes
+// several where a proxy's name has several addresses that do not answer; and there are
+// clients, spokes and metrics.
 func inFlight(wanted int, log logr.Logger) int {
 	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur/2 >= uint64(wanted) {
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur/4 >= uint64(wanted) {
 		return wanted
 	}
-	most := max(1, int(files.Cur/2))
-	log.Info("WARNING: --health-max-in-flight is more than half of the files that this process may open, and is lowered", "wanted", wanted, "used", most)
+	most := max(1, int(files.Cur/4))
+	log.Info("WARNING: --health-max-in-flight is more than a quarter of the files that this process may open, and is lowered", "wanted", wanted, "used", most)
 	return most
 }
 
