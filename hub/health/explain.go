@@ -80,7 +80,7 @@ func explain(err error, at stage, advise advice) result {
 	case at == dialled:
 		return failure(v1alpha1.ReasonConnectRefused, "the connection broke before an answer: "+cause(err))
 	case at == tunnelled:
-		return failure(v1alpha1.ReasonTLSFailed, cause(err))
+		return failure(v1alpha1.ReasonTLSFailed, "TLS with the probed site: "+cause(err))
 	default:
 		return failure(v1alpha1.ReasonUnexpectedStatus, "the answer of the probe's URL broke off: "+cause(err))
 	}

@@ -114,7 +114,11 @@ func (p *prober) probe(ctx context.Context, via through, a aim) result {
 		r.reach = t.reach()
 		return r
 	case !a.passes(res.StatusCode):
-		r := failure(v1alpha1.ReasonUnexpectedStatus, "the probe's URL answered "+statusLine(res.StatusCode)+a.unlisted())
+		who := "the probe's URL answered "
+		if t.at < tunnelled {
+			who = "the probe's URL, or the proxy in its place, answered "
+		}
+		r := failure(v1alpha1.ReasonUnexpectedStatus, who+statusLine(res.StatusCode)+a.unlisted())
 		r.reach = accepted
 		return r
 	}

@@ -128,7 +128,7 @@ func protocolCause(err error) string {
 	)
 	switch {
 	case errors.Is(err, errTooMuch):
-		return "the header of the answer is too large"
+		return "what came is too large"
 	case errors.As(err, &record):
 		return "what came is not TLS"
 	case errors.As(err, &header):

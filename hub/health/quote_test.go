@@ -162,7 +162,7 @@ func TestAProbeThatIsCutOffTellsTheKernelsWordsAndNoAddress(t *testing.T) {
 		words   string
 	}{
 		{"CONNECT", via("http", peer(t, script(readHead, resets)), nil), broke + reset},
-		{"the tunnel", via("http", peer(t, script(readHead, saysText("HTTP/1.1 200 OK\r\n\r\n"), readRecord, resets)), nil), reset},
+		{"the tunnel", via("http", peer(t, script(readHead, saysText("HTTP/1.1 200 OK\r\n\r\n"), readRecord, resets)), nil), "TLS with the probed site: " + reset},
 		{"TLS", via("https", peer(t, script(readRecord, resets)), nil, verifying("proxy.test", ca)), "TLS with the proxy itself: " + reset},
 		{"SOCKS5", via("socks5", peer(t, script(readGreeting, resets)), nil), broke + reset},
 		{"a TLS alert", via("https", peer(t, script(readRecord, says(21, 3, 3, 0, 2, 2, 70))), nil, verifying("proxy.test", ca)), "TLS with the proxy itself: remote error: tls: protocol version not supported"},

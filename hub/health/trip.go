@@ -18,10 +18,6 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-// maxBody is how much of an answer's header and of its body is read, each: the verdict
-// needs little of it, and either may never end.
-const maxBody = 64 << 10
-
 // headerBuffer is how much is read ahead of an answer: most headers are shorter.
 const headerBuffer = 1 << 10
 
@@ -37,7 +33,7 @@ type trip struct {
 	insecure bool
 
 	at   stage
-	conn net.Conn    // nil before it is dialled
+	conn *measured   // nil before it is dialled
 	stop func() bool // has the end of the context not end the connection any more
 	in   *meter
 }
@@ -94,13 +90,14 @@ func (t *trip) open(ctx context.Context, host string, port int) (net.Conn, error
 		return nil, err
 	}
 	t.at = located
-	if t.conn, err = t.dial(ctx, addresses, port); err != nil {
+	conn, err := t.dial(ctx, addresses, port)
+	if err != nil {
 		return nil, err
 	}
 	t.at = dialled
-	conn := t.conn
+	t.conn = &measured{conn, maxRaw}
 	t.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	return conn, nil
+	return t.conn, nil
 }
 
 // end closes what is open.
@@ -135,14 +132,20 @@ func (t *trip) secure(conn net.Conn) (net.Conn, error) {
 		config.RootCAs = t.via.Authorities.Pool
 	}
 	client := tls.Client(conn, config)
-	if err := handshake(client); err != nil {
+	if err := t.handshake(client); err != nil {
 		return nil, &proxyTLSError{err}
 	}
 	return client, nil
 }
 
-// handshake ends with the connection's deadline: a context would cost a goroutine.
-func handshake(c *tls.Conn) error { return c.Handshake() } //nolint:noctx // see above
+// handshake ends with the connection's deadline, since a context would cost a goroutine,
+// and when the peer has sent more than anybody needs for it.
+func (t *trip) handshake(c *tls.Conn) error {
+	rest := t.conn.left
+	t.conn.left = min(rest, maxHandshake)
+	defer func() { t.conn.left += rest - min(rest, maxHandshake) }()
+	return c.Handshake() //nolint:noctx // see above
+}
 
 // socks has the proxy connect to the site.
 func (t *trip) socks(conn net.Conn) error {
@@ -205,7 +208,7 @@ func (t *trip) visit(conn net.Conn) (*http.Response, error) {
 			ServerName: t.to.name, RootCAs: t.roots, MinVersion: tls.VersionTLS12,
 			InsecureSkipVerify: t.insecure, //nolint:gosec // as the Proxy's healthCheck says
 		})
-		if err := handshake(client); err != nil {
+		if err := t.handshake(client); err != nil {
 			return nil, err
 		}
 		conn = client
@@ -279,42 +282,3 @@ type readAhead struct {
 }
 
 func (r *readAhead) Read(p []byte) (int, error) { return r.all.Read(p) }
-
-// meter reads no more than is left.
-type meter struct {
-	from io.Reader
-	left int
-	// broke is why there is no more, the end of what comes apart.
-	broke error
-}
-
-// errTooMuch is more than is read.
-var errTooMuch = errors.New("there is more than is read")
-
-func (m *meter) Read(p []byte) (int, error) {
-	if m.left <= 0 {
-		return 0, errTooMuch
-	}
-	n, err := m.from.Read(p[:min(len(p), m.left)])
-	m.left -= n
-	if err != nil && err != io.EOF {
-		m.broke = err
-	}
-	return n, err
-}
-
-// answer reads the header of an answer, and of those that only say that it is to come.
-func (m *meter) answer(from *bufio.Reader, to *http.Request) (*http.Response, error) {
-	for m.left = maxBody; ; {
-		res, err := http.ReadResponse(from, to)
-		switch { // whatever became of a line that was cut off
-		case err != nil && m.left <= 0:
-			return nil, errTooMuch
-		case err != nil && m.broke != nil:
-			return nil, m.broke
-		}
-		if err != nil || res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols {
-			return res, err
-		}
-	}
-}
