@@ -191,12 +191,15 @@ type Endpoint struct {
 }
 
 // HealthCheck says how, how often and against what this Proxy is probed.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.insecureSkipVerify) || !self.insecureSkipVerify || has(self.url)",message="insecureSkipVerify needs a url of its own, since the hub's --health-url is verified always: write url: …, or remove insecureSkipVerify"
 type HealthCheck struct {
 	// URL is what a probe fetches through the proxy, an https one through a
 	// CONNECT tunnel. expectedStatuses says which answers pass. Absent: the hub's
 	// --health-url.
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'http' || url(self).getScheme() == 'https') && url(self).getHostname() != ''",message="url is an absolute http:// or https:// URL: write for example https://www.gstatic.com/generate_204"
+	// +kubebuilder:validation:XValidation:rule="!isURL(self) || url(self).getPort() == '' || (size(url(self).getPort()) <= 5 && int(url(self).getPort()) >= 1 && int(url(self).getPort()) <= 65535)",message="a port in url is 1 to 65535: write for example https://www.gstatic.com:443/generate_204"
 	// +optional
 	URL string `json:"url,omitempty"`
 
@@ -247,7 +250,8 @@ type HealthCheck struct {
 	// InsecureSkipVerify takes any certificate of the probed https URL. What is
 	// lost by it: a proxy that intercepts TLS passes, and so does one that leads
 	// to another site. The certificate of the proxy itself is verified all the
-	// same, see tls. Default: false.
+	// same, see tls. It needs a url of its own: with the hub's --health-url nobody
+	// who passes for its site is to see what the hub asks for. Default: false.
 	// +optional
 	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
 }

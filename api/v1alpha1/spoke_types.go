@@ -10,7 +10,8 @@ type SpokeStatus struct {
 	// CredentialAccepted, which is False while a changed kubeconfig is not
 	// taken and the one before it serves on; Contested, which is there while
 	// Proxies of the cluster carry another hub's mark; and PathBroken, which is
-	// there while none of its Proxies accepts a connection from the hub.
+	// there while all of its Managed Proxies, or, where it has none, all of its
+	// External ones, at least two, fail at the dial.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

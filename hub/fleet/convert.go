@@ -21,7 +21,7 @@ func FromObject(cluster string, o *v1alpha1.Proxy) Proxy {
 		Key:         Key{Cluster: cluster, Namespace: o.Namespace, Name: o.Name},
 		UID:         string(o.UID),
 		Managed:     spec.Mode != v1alpha1.ModeExternal,
-		StatusPhase: string(status.Phase),
+		StatusPhase: phaseOf(status),
 		Provisioned: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned),
 		Deleting:    !o.DeletionTimestamp.IsZero(),
 		Check: Check{
@@ -78,6 +78,20 @@ func (p *Proxy) setAccess(spec *v1alpha1.ProxySpec, status *v1alpha1.ProxyStatus
 }
 
 var protocols = []v1alpha1.Protocol{v1alpha1.ProtocolHTTP, v1alpha1.ProtocolHTTPS, v1alpha1.ProtocolSOCKS5}
+
+var phases = []v1alpha1.Phase{
+	v1alpha1.PhasePending, v1alpha1.PhaseProvisioning, v1alpha1.PhaseProbing, v1alpha1.PhaseReady,
+	v1alpha1.PhaseUnhealthy, v1alpha1.PhaseReplacing, v1alpha1.PhaseDeleting, v1alpha1.PhaseFailed,
+}
+
+// phaseOf is empty for one that there is not, which the status may have where the cluster
+// does not hold its Proxies to the CRD: each would be a label of a metric.
+func phaseOf(status *v1alpha1.ProxyStatus) string {
+	if !slices.Contains(phases, status.Phase) {
+		return ""
+	}
+	return string(status.Phase)
+}
 
 // upTo is what the CRD allows, from 1 on, for objects of a cluster that does not hold
 // them to it: one Proxy must not take all of the engine.

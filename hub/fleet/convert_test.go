@@ -73,6 +73,23 @@ func TestNoAddressYetIsNoEndpoint(t *testing.T) {
 	}
 }
 
+func TestAPhaseThatThereIsNotIsNone(t *testing.T) {
+	phase := func(written v1alpha1.Phase) (kept, shown string) {
+		p := FromObject("eu", ready(func(p *v1alpha1.Proxy) { p.Status = v1alpha1.ProxyStatus{Phase: written} }))
+		return p.StatusPhase, p.Phase()
+	}
+	for _, known := range []v1alpha1.Phase{"Pending", "Provisioning", "Probing", "Ready", "Unhealthy", "Replacing", "Deleting", "Failed"} {
+		if kept, shown := phase(known); kept != string(known) || shown != string(known) {
+			t.Errorf("%s is kept as %q and shown as %q", known, kept, shown)
+		}
+	}
+	for _, other := range []v1alpha1.Phase{"", "ready", "Ready ", "Pending-1", "\xff"} {
+		if kept, shown := phase(other); kept != "" || shown != "Pending" {
+			t.Errorf("%q is kept as %q and shown as %q", other, kept, shown)
+		}
+	}
+}
+
 func TestNumbersThatNoCRDWouldLetPassAreBroughtWithinBounds(t *testing.T) {
 	const huge = 1<<31 - 1
 	for _, tc := range []struct {

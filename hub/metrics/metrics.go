@@ -29,6 +29,8 @@ type Options struct {
 	// LeasesByCluster counts active leases, Cooldowns active cooldowns.
 	LeasesByCluster func() map[string]int
 	Cooldowns       func() int
+	// PathsBroken are the spokes of which no Proxy that counts is reached; nil: none.
+	PathsBroken func() []string
 	// VerdictsHeld says that the health engine holds verdicts; nil: it never does.
 	VerdictsHeld func() bool
 	// PerProxyLimit is how many Proxies the fleet may have before the series of
@@ -38,11 +40,15 @@ type Options struct {
 
 // Metrics is a collector of the scrape-time metrics and holds the fed ones.
 type Metrics struct {
-	options                                  Options
-	proxies, spokes, leases, cooldowns, held *prometheus.Desc
-	probeSeconds                             *prometheus.HistogramVec
-	scheduleLag                              prometheus.Histogram
-	probeFailures, leaseReqs, providerRs     *prometheus.CounterVec
+	options                                          Options
+	proxies, spokes, broken, leases, cooldowns, held *prometheus.Desc
+	probeSeconds                                     *prometheus.HistogramVec
+	scheduleLag                                      prometheus.Histogram
+	probeFailures, leaseReqs, providerRs             *prometheus.CounterVec
+
+	// reasons are those for which any probe has failed, so that the series of one Proxy
+	// can be named without a look at all the others'.
+	reasons sync.Map
 
 	// mu is held to read while a series of probes is written, and to write while
 	// perCluster changes: none is written as it was before.
@@ -63,6 +69,7 @@ func New(reg prometheus.Registerer, o Options) *Metrics {
 		perCluster: o.PerProxyLimit <= 0,
 		proxies:    desc("proxies", "Proxies in the fleet.", "cluster", "phase"),
 		spokes:     desc("spokes", "Registered spokes by the reason of their Ready condition.", "reason"),
+		broken:     desc("spoke_path_broken", "1 for each spoke whose Proxies all fail at the dial.", "cluster"),
 		leases:     desc("leases_active", "Active leases.", "cluster"),
 		cooldowns:  desc("cooldowns_active", "Active cooldowns of a proxy for a target."),
 		held:       desc("healthcheck_verdicts_held", "1 while verdicts on Proxies are held back."),
@@ -88,6 +95,7 @@ func New(reg prometheus.Registerer, o Options) *Metrics {
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.proxies
 	ch <- m.spokes
+	ch <- m.broken
 	ch <- m.leases
 	ch <- m.cooldowns
 	ch <- m.held
@@ -108,6 +116,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for reason, n := range m.options.SpokeReasons() {
 		gauge(m.spokes, n, reason)
+	}
+	if m.options.PathsBroken != nil {
+		for _, cluster := range m.options.PathsBroken() {
+			gauge(m.broken, 1, cluster)
+		}
 	}
 	for cluster, n := range m.options.LeasesByCluster() {
 		gauge(m.leases, n, cluster)
@@ -163,12 +176,14 @@ func (m *Metrics) Probe(key fleet.Key, took time.Duration, failure string) {
 	}
 	m.probeSeconds.WithLabelValues(key.Cluster, key.Namespace, key.Name).Observe(took.Seconds())
 	if failure != "" {
+		m.reasons.LoadOrStore(failure, nil) // before there is a series of it
 		m.probeFailures.WithLabelValues(key.Cluster, key.Namespace, key.Name, failure).Inc()
 	}
 }
 
 // Forget drops the series of a Proxy that is no longer probed. Those of its
-// cluster stay.
+// cluster stay. It is called under the fleet's lock, and takes as long however many
+// Proxies there are.
 func (m *Metrics) Forget(key fleet.Key) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -176,7 +191,9 @@ func (m *Metrics) Forget(key fleet.Key) {
 		return
 	}
 	m.probeSeconds.DeleteLabelValues(key.Cluster, key.Namespace, key.Name)
-	m.probeFailures.DeletePartialMatch(prometheus.Labels{"cluster": key.Cluster, "namespace": key.Namespace, "proxy": key.Name})
+	for reason := range m.reasons.Range {
+		m.probeFailures.DeleteLabelValues(key.Cluster, key.Namespace, key.Name, reason.(string))
+	}
 }
 
 // ForgetSpoke drops the series of a spoke that is deregistered.

@@ -170,6 +170,34 @@ proxy_operator_provider_requests_total{cluster="eu",op="create",provider="kubern
 	expect("", "proxy_operator_proxies")
 }
 
+func TestASpokeWhosePathIsBrokenHasASeriesWhileItIs(t *testing.T) {
+	var broken []string
+	_, reg := with(Options{PathsBroken: func() []string { return broken }})
+	for _, tc := range []struct {
+		broken []string
+		want   string
+	}{
+		{nil, ""},
+		{[]string{"eu", "us"}, `
+# HELP proxy_operator_spoke_path_broken 1 for each spoke whose Proxies all fail at the dial.
+# TYPE proxy_operator_spoke_path_broken gauge
+proxy_operator_spoke_path_broken{cluster="eu"} 1
+proxy_operator_spoke_path_broken{cluster="us"} 1
+`},
+		{[]string{"us"}, `
+# HELP proxy_operator_spoke_path_broken 1 for each spoke whose Proxies all fail at the dial.
+# TYPE proxy_operator_spoke_path_broken gauge
+proxy_operator_spoke_path_broken{cluster="us"} 1
+`},
+		{nil, ""},
+	} {
+		broken = tc.broken
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(tc.want), "proxy_operator_spoke_path_broken"); err != nil {
+			t.Errorf("%v: %v", tc.broken, err)
+		}
+	}
+}
+
 func TestAHubWhoseEngineHoldsNothingSaysSo(t *testing.T) {
 	_, reg := with(Options{})
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(heldIs0), "proxy_operator_healthcheck_verdicts_held"); err != nil {

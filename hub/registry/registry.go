@@ -208,6 +208,21 @@ func (r *Registry) Reasons() map[string]int {
 	return counts
 }
 
+// PathsBroken are the registered spokes of which the hub has found that no Proxy that
+// counts is reached, in order.
+func (r *Registry) PathsBroken() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var broken []string
+	for name, s := range r.spokes {
+		if s.State().Path == pathBroken {
+			broken = append(broken, name)
+		}
+	}
+	slices.Sort(broken)
+	return broken
+}
+
 // register takes what an admin says about a spoke. Repeating it is free. It
 // must not be called concurrently with itself or deregister.
 func (r *Registry) register(name string, reg registration) *spoke {
@@ -312,8 +327,9 @@ func (r *Registry) Listed(name string) bool {
 	return conn != nil && conn.listed.Load()
 }
 
-// SetPathBroken says whether every Proxy of a spoke fails at the dial. A name
-// that is not registered is ignored. It must not be called under the fleet's lock.
+// SetPathBroken says whether every Proxy of a spoke that counts fails at the dial. A
+// name that is not registered is ignored. It must not be called under the fleet's lock.
+// Each change writes the Spoke: whoever calls it holds back what comes and goes.
 func (r *Registry) SetPathBroken(spoke string, broken bool) {
 	r.mu.Lock()
 	s := r.spokes[spoke]

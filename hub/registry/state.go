@@ -22,7 +22,8 @@ const (
 	reasonDuplicate       = "DuplicateCluster"
 )
 
-// path says whether any Proxy of a spoke accepts a connection from the hub.
+// path says whether any Proxy of a spoke accepts a connection from the hub: of its
+// Managed ones, or of its External ones where it has none.
 type path int
 
 const (
@@ -138,7 +139,7 @@ func (s *State) dials(are bool) {
 	s.derive()
 }
 
-// dialled takes note of whether every Proxy fails at the dial.
+// dialled takes note of whether every Proxy that counts fails at the dial.
 func (s *State) dialled(allFail bool) {
 	s.Path = pathOpen
 	if allFail {

@@ -61,9 +61,10 @@ func fillPath(status *v1alpha1.SpokeStatus, p path) {
 	case pathBroken:
 		v1alpha1.SetCondition(&status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionPathBroken, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEveryDialFails,
-			Message: "no Proxy of this spoke accepts a connection from the hub: see to the network between the hub and the spoke's proxies and to " +
+			Message: "every Managed Proxy of this spoke, or, where it has none, every External one, has failed at the dial at least twice in a row, " +
+				"and there are at least two: see to the network between the hub and the spoke's proxies and to " +
 				"firewalls, and whether annotation " + v1alpha1.AnnotationPodNetwork + " calls a pod network routable that is not. " +
-				"The Proxies are unhealthy until it is mended; their instances are not replaced for it",
+				"They are unhealthy or about to be, until it is mended; their instances are not replaced for it",
 		})
 	case pathOpen:
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionPathBroken)
@@ -141,7 +142,7 @@ func transitions(from, to *v1alpha1.SpokeStatus) []transition {
 		told = append(told, transition{corev1.EventTypeNormal, "NotContested", "no Proxy here is marked by another hub any more"})
 	}
 	if over(v1alpha1.ConditionPathBroken) {
-		told = append(told, transition{corev1.EventTypeNormal, "PathRestored", "it is not so any more that no Proxy here accepts a connection from the hub"})
+		told = append(told, transition{corev1.EventTypeNormal, "PathRestored", "it is not so any more that every Proxy that counts fails at the dial"})
 	}
 	return told
 }

@@ -39,7 +39,7 @@ func TestTransitions(t *testing.T) {
 		{"not any more", []metav1.Condition{contested}, nil, "[{Normal NotContested no Proxy here is marked by another hub any more}]"},
 		{"no Proxy is reached", []metav1.Condition{contested}, []metav1.Condition{contested, broken}, "[{Warning PathBroken }]"},
 		{"none still is", []metav1.Condition{broken}, []metav1.Condition{broken}, "[]"},
-		{"one is", []metav1.Condition{broken, contested}, []metav1.Condition{contested}, "[{Normal PathRestored it is not so any more that no Proxy here accepts a connection from the hub}]"},
+		{"one is", []metav1.Condition{broken, contested}, []metav1.Condition{contested}, "[{Normal PathRestored it is not so any more that every Proxy that counts fails at the dial}]"},
 		{"and is no news", nil, nil, "[]"},
 	} {
 		if got := fmt.Sprint(transitions(&v1alpha1.SpokeStatus{Conditions: tc.before}, &v1alpha1.SpokeStatus{Conditions: tc.after})); got != tc.want {
@@ -131,5 +131,30 @@ func TestOtherWordsForTheSameFaultAreNoTransition(t *testing.T) {
 	}
 	if !equality.Semantic.DeepEqual(wordless(broken("one")), wordless(broken("two"))) {
 		t.Error("the same break in other words would be written at once")
+	}
+}
+
+func TestTheSpokesWhosePathIsBrokenAreListedInOrder(t *testing.T) {
+	r := New(options(t))
+	for _, name := range []string{"us", "eu", "asia", "unknown"} {
+		put(r, name, nil)
+		t.Cleanup(func() { r.deregister(name) })
+	}
+	for _, tc := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"nothing is known", func() {}, "[]"},
+		{"two are, one is not", func() { r.SetPathBroken("us", true); r.SetPathBroken("eu", true); r.SetPathBroken("asia", false) }, "[eu us]"},
+		{"nobody's", func() { r.SetPathBroken("nobody", true) }, "[eu us]"},
+		{"one is restored", func() { r.SetPathBroken("us", false); r.SetPathBroken("asia", true) }, "[asia eu]"},
+		{"one is removed", func() { r.deregister("eu") }, "[asia]"},
+		{"and another of its name comes", func() { put(r, "eu", nil) }, "[asia]"},
+	} {
+		tc.do()
+		if got := fmt.Sprint(r.PathsBroken()); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
 	}
 }

@@ -64,6 +64,8 @@ var accepted = map[string]string{
 	"an External one in one line":                  external,
 	"an External one with what it may":             "{mode: External, endpoint: {host: 203.0.113.7, port: 65535}, authSecretRef: {name: a}, attributes: {a: b}, maxLeases: 1, healthCheck: {url: 'http://a.example:8080/b?c=d'}}",
 	"any 2xx, verified, written out":               "{provider: kubernetes, healthCheck: {expectedStatuses: [], insecureSkipVerify: false}}",
+	"a url with the first port":                    "{provider: kubernetes, healthCheck: {url: 'http://[2001:db8::1]:1'}}",
+	"a url with the last port":                     "{provider: kubernetes, healthCheck: {url: 'https://a.example:65535/b', insecureSkipVerify: true}}",
 	"an IPv6 address":                              "{mode: External, endpoint: {host: '2001:db8::1', port: 1}}",
 	"a host with a dot at its end":                 "{mode: External, endpoint: {host: proxy.example., port: 1}}",
 	"cloudInit in the Proxy":                       "{provider: kubernetes, cloudInit: {inline: '#cloud-config'}}",
