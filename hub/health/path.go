@@ -9,8 +9,10 @@ const (
 	// pathMisses is how many dials in a row must fail before a Proxy counts as one that
 	// does not accept.
 	pathMisses = 2
-	// pathRest is how long a spoke is told nothing more of its path.
-	pathRest = time.Minute
+	// A spoke is told of its path once per pathRest in the long run, and pathBurst of it
+	// at once.
+	pathRest  = time.Minute
+	pathBurst = 3 * pathRest
 )
 
 // reach is how the last probe of a Proxy fared at the dial.
@@ -30,7 +32,7 @@ type paths struct {
 	spokes map[string]*path
 	fresh  bool                 // there is news since it was asked for last
 	news   map[string]bool      // spokes whose path is another than was told, and what it is
-	rests  map[string]time.Time // until when a spoke is told nothing more
+	rests  map[string]time.Time // when what a spoke was told is worth none of its rest any more
 }
 
 func newPaths() *paths {
@@ -121,7 +123,7 @@ func (p *paths) take(now time.Time) (map[string]bool, time.Duration) {
 	}
 	maps.DeleteFunc(p.rests, func(_ string, until time.Time) bool { return !until.After(now) })
 	for spoke, broken := range p.news {
-		if rest := p.rests[spoke].Sub(now); rest > 0 {
+		if rest := p.rests[spoke].Add(-pathBurst).Sub(now); rest > 0 {
 			wait = min(wait, rest)
 			continue
 		}
@@ -129,7 +131,11 @@ func (p *paths) take(now time.Time) (map[string]bool, time.Duration) {
 			told = map[string]bool{}
 		}
 		told[spoke] = broken
-		p.rests[spoke] = now.Add(pathRest)
+		next := p.rests[spoke]
+		if next.Before(now) {
+			next = now
+		}
+		p.rests[spoke] = next.Add(pathRest)
 		delete(p.news, spoke)
 	}
 	return told, wait

@@ -101,18 +101,31 @@ func TestAPathThatComesAndGoesIsToldOfOnceAMinute(t *testing.T) {
 	if told, wait := p.take(dawn); !told["eu"] || wait != never {
 		t.Errorf("told %v, and more after %s", told, wait)
 	}
-	for i := range 60 {
-		now := dawn.Add(time.Duration(i) * time.Second)
-		p.move("eu", true, undialled, accepted)
-		if told, wait := p.take(now); told != nil || wait != pathRest-now.Sub(dawn) {
-			t.Fatalf("after %s: told %v, more after %s", now.Sub(dawn), told, wait)
+	times, last, now := 1, true, dawn
+	for i := range 3600 {
+		now = now.Add(time.Second)
+		from, to := undialled, accepted
+		if i%2 == 1 {
+			from, to = accepted, undialled
 		}
-		if i < 59 {
-			p.move("eu", true, accepted, undialled)
+		p.move("eu", true, from, to)
+		told, wait := p.take(now)
+		times += len(told)
+		if is, news := told["eu"]; news {
+			last = is
+		}
+		if told == nil && (wait <= 0 || wait > pathRest) {
+			t.Fatalf("not told, and only after %s", wait)
 		}
 	}
-	if told, _ := p.take(dawn.Add(pathRest)); len(told) != 1 || told["eu"] {
-		t.Errorf("told %v at last", told)
+	if times < 60 || times > 60+int(pathBurst/pathRest)+1 {
+		t.Errorf("told %d times in an hour", times)
+	}
+	if told, _ := p.take(now.Add(pathRest)); told["eu"] {
+		last = true
+	}
+	if !last {
+		t.Error("it is broken at last, and not told to be")
 	}
 }
 
