@@ -307,10 +307,10 @@ func TestOneFaultOfItsOwnDuringAnOutageDoesNotCostAProxyItsPlace(t *testing.T) {
 		wants := result{own: true, reason: "ProxyAuthRequired", reach: accepted}
 		o := newOutage(t, 20)
 		o.breaks(t)
-		elapse(time.Minute)
+		elapse(31 * time.Second) // it has failed twice
 		p := o.proxies[7]
 		o.does("p7", times(1, wants))
-		elapse(31 * time.Second)
+		elapse(61 * time.Second) // and has failed otherwise since
 		o.are(t, fleet.Healthy)
 		o.does("p7", times(2, wants))
 		elapse(61 * time.Second)
