@@ -203,6 +203,10 @@ func (e *Engine) countLocked(key fleet.Key, c fleet.Change) {
 	e.Recorder.Size(e.size)
 }
 
+// unknownSpread is over how long at most the first probes of a batch without verdicts are
+// spread.
+const unknownSpread = time.Minute
+
 // addLocked begins to probe a Proxy: at once, except that those which were there
 // before, a whole fleet after a restart, and those whose verdict is known already,
 // are spread over their interval. One that is spoken to otherwise than when it was
@@ -212,7 +216,11 @@ func (e *Engine) addLocked(p *fleet.Proxy, atFirstSight bool) {
 	at, anew := now, e.awaited[p.Key]
 	delete(e.awaited, p.Key)
 	if atFirstSight || p.Verdict.Health != fleet.Unknown && !anew {
-		at = at.Add(time.Duration(rand.Int64N(int64(max(p.Check.Interval, time.Second)))))
+		over := max(p.Check.Interval, time.Second)
+		if p.Verdict.Health == fleet.Unknown { // and out of service until it is probed
+			over = min(over, unknownSpread)
+		}
+		at = at.Add(time.Duration(rand.Int64N(int64(over))))
 	}
 	s := &state{proxy: p, tracker: resume(p.Verdict, now), at: at, managed: p.Managed, pardons: e.hold.pardons}
 	s.tracker.edited = anew
@@ -253,6 +261,9 @@ func (e *Engine) dropLocked(s *state) {
 	}
 	e.slots.leave(s)
 	e.paths.remove(s.proxy.Cluster, s.managed, s.reach)
+	if e.paths.spokes[s.proxy.Cluster] == nil {
+		e.slots.forget(s.proxy.Cluster)
+	}
 	e.suspicion.leave(&s.member)
 	if s.index >= 0 {
 		heap.Remove(&e.due, s.index)

@@ -13,15 +13,16 @@ import (
 
 // scripted is a wire that answers as a test says, after as long as it says.
 type scripted struct {
-	mu     sync.Mutex
-	answer func(host string, n int) (result, time.Duration) // of the n-th probe of a host
-	url    func() result                                    // of a direct probe; nil: it passes
-	hangs  bool                                             // a direct probe does
-	counts map[string]int
-	busy   map[string]int
-	twice  []string // hosts that were probed while they were probed
-	most   int      // probes under way at once
-	asked  []time.Time
+	mu       sync.Mutex
+	answer   func(host string, n int) (result, time.Duration) // of the n-th probe of a host
+	url      func() result                                    // of a direct probe; nil: it passes
+	stutters bool                                             // every other one hangs
+	hangs    bool                                             // a direct probe does
+	counts   map[string]int
+	busy     map[string]int
+	twice    []string // hosts that were probed while they were probed
+	most     int      // probes under way at once
+	asked    []time.Time
 }
 
 func (s *scripted) probe(ctx context.Context, via through, _ aim) result {
@@ -57,7 +58,7 @@ func (s *scripted) direct(ctx context.Context, _ aim) result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, time.Now())
-	if s.hangs {
+	if s.hangs || s.stutters && len(s.asked)%2 == 1 {
 		s.mu.Unlock()
 		<-ctx.Done()
 		s.mu.Lock()

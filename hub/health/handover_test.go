@@ -95,3 +95,24 @@ func TestAReplacedInstanceStartsAfresh(t *testing.T) {
 		}
 	})
 }
+
+// What a spoke's statuses said before it was lost is not taken over; but its Proxies are
+// out of service then, and are not to wait for that until their interval is over.
+func TestWhatIsNotTakenOverIsProbedSoon(t *testing.T) {
+	within(t, func(t *testing.T) {
+		f := fleet.New(fleet.Options{AllowLocal: true})
+		p := proxyOf("eu", "p", healthy, func(p *fleet.Proxy) { p.Check.Interval = 24 * time.Hour })
+		f.Upsert(p)
+		b := newBench(t, at(works, time.Millisecond), func(o *Options) {
+			o.Fleet, o.Connected = f, func(string) bool { return false }
+		})
+		synctest.Wait()
+		if f.Get(p.Key).Offerable() {
+			t.Error("a verdict of whoever knows when is taken over")
+		}
+		elapse(unknownSpread + time.Second)
+		if b.health(p) != fleet.Healthy {
+			t.Errorf("probed %d times, health %v", b.wire.count("p"), b.health(p))
+		}
+	})
+}

@@ -131,6 +131,7 @@ func (h *hold) expire(now time.Time) ending {
 }
 
 func (h *hold) end(now time.Time) {
-	h.spent += now.Sub(h.since)
+	// One that is over at once has cost what it takes to find out, and pardons as much.
+	h.spent += max(now.Sub(h.since), recheckInterval)
 	h.since, h.ended = time.Time{}, now
 }

@@ -205,7 +205,10 @@ func (d *diary) recent(at time.Time) bool {
 func (d *diary) held() time.Duration { return d.spent + d.now.Sub(d.begun) }
 
 // ends notes the end of a hold.
-func (d *diary) ends() { d.spent, d.ended, d.begun = d.held(), d.now, time.Time{} }
+func (d *diary) ends() {
+	d.spent += max(d.now.Sub(d.begun), 10*time.Second)
+	d.ended, d.begun = d.now, time.Time{}
+}
 
 // step is what the engine does whenever it wakes. It returns whether that was anything.
 func (d *diary) step() bool {

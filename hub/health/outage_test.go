@@ -146,6 +146,31 @@ func TestNobodyIsKeptWhereNoHoldCanFollow(t *testing.T) {
 	})
 }
 
+// A page that the hub can fetch every other time makes holds that are over at once. They
+// must not keep a dead proxy in service, nor tell of themselves for ever.
+func TestAPageThatComesAndGoesKeepsNoDeadProxy(t *testing.T) {
+	within(t, func(t *testing.T) {
+		b := newBench(t, func(_ string, n int) (result, time.Duration) {
+			if n > 1 {
+				return refuses, time.Millisecond
+			}
+			return works, time.Millisecond
+		})
+		b.wire.set(func() { b.wire.stutters = true })
+		synctest.Wait()
+		p := proxyOf("eu", "p")
+		arrive(b.Fleet, p)
+		elapse(time.Hour)
+		if b.health(p) != fleet.Unhealthy {
+			t.Errorf("it is in service after %d probes", b.wire.count("p"))
+		}
+		elapse(5 * time.Hour)
+		if n := len(b.announced()); n > 200 {
+			t.Errorf("%d announcements in six hours", n)
+		}
+	})
+}
+
 func TestProxiesThatAllFailAreJudgedWhileTheURLAnswers(t *testing.T) {
 	within(t, func(t *testing.T) {
 		o := newOutage(t, 20)

@@ -130,7 +130,7 @@ func (e *Engine) probe(r round) {
 		e.poke()
 	}
 	if !s.gone {
-		if !off && !found.void {
+		if !off && !found.void && !s.outdates(r.proxy) {
 			s.class = dubious
 			if found.ok {
 				s.class = sound
@@ -144,6 +144,9 @@ func (e *Engine) scheduleLocked(r round, off bool, now time.Time) {
 	s := r.state
 	interval := float64(s.proxy.Check.Interval)
 	s.at = r.began.Add(time.Duration(interval * (0.9 + 0.1*rand.Float64())))
+	if s.outdates(r.proxy) {
+		s.tracker.edited = true // a verdict from before may have been told meanwhile
+	}
 	if off || s.outdates(r.proxy) || s.at.Before(now) {
 		s.at = now // one that takes longer than its interval delays the next
 	}

@@ -162,7 +162,7 @@ func TestNothingIsKeptOfAFleetThatHasGone(t *testing.T) {
 		synctest.Wait()
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if len(b.states)+len(b.due)+len(b.slots.spokes)+len(b.slots.waiting[0])+len(b.slots.waiting[1])+len(b.Engine.paths.spokes)+b.suspicion.members+b.size != 0 {
+		if len(b.states)+len(b.due)+len(b.slots.spokes)+len(b.slots.waiting[0])+len(b.slots.waiting[1])+len(b.Engine.paths.spokes)+b.suspicion.members+b.size+len(b.slots.served[0])+len(b.slots.served[1])+len(b.awaited) != 0 {
 			t.Errorf("states %d, due %d, slots %+v, paths %v, members %d, size %d", len(b.states), len(b.due), b.slots, b.Engine.paths.spokes, b.suspicion.members, b.size)
 		}
 		if b.slots.busy != [2]int{} || b.rec.size != 0 || b.rec.forgot != 50 {

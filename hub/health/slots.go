@@ -20,14 +20,9 @@ type slots struct {
 	most    int
 	busy    [2]int // by class
 	spokes  map[string]*[2]int
-	waiting [2]map[string]*line // by class and spoke
-	served  uint64              // how many have begun
-}
-
-// line is who waits of one spoke and class.
-type line struct {
-	list.List        // of *state
-	served    uint64 // when one of them began last, as slots counts; zero: none has
+	waiting [2]map[string]*list.List // by class and spoke, of *state
+	served  [2]map[string]uint64     // when one of a spoke began last, as begun counts
+	begun   uint64
 }
 
 // greed is how many times what is left of a room one spoke may have of it: the one
@@ -36,16 +31,8 @@ type line struct {
 // greed/(greed+1) of the room, and whoever comes then finds the rest free.
 const greed = 3
 
-// before says that l comes before another line where both have as many under way.
-func (l *line) before(o *line) bool {
-	if l.served != o.served {
-		return l.served < o.served
-	}
-	return l.Front().Value.(*state).at.Before(o.Front().Value.(*state).at)
-}
-
 func newSlots(most int) *slots {
-	return &slots{most: most, spokes: map[string]*[2]int{}, waiting: [2]map[string]*line{{}, {}}}
+	return &slots{most: most, spokes: map[string]*[2]int{}, waiting: [2]map[string]*list.List{{}, {}}, served: [2]map[string]uint64{{}, {}}}
 }
 
 // room is how many probes of a class may be under way at once.
@@ -74,7 +61,7 @@ func (s *slots) of(spoke string, c class) int {
 func (s *slots) wait(st *state) {
 	l := s.waiting[st.class][st.proxy.Cluster]
 	if l == nil {
-		l = &line{}
+		l = list.New()
 		s.waiting[st.class][st.proxy.Cluster] = l
 	}
 	st.waits = l.PushBack(st)
@@ -99,26 +86,44 @@ func (s *slots) leave(st *state) {
 // ago, those that passed last before the others. Nil if nobody waits, or there is no room.
 func (s *slots) next() *state {
 	for _, c := range []class{sound, dubious} {
-		var best *line
+		best := ""
 		fewest := greed * s.left(c) // under way, or more, and a spoke gets none
 		if fewest <= 0 {
 			continue
 		}
-		for spoke, l := range s.waiting[c] {
-			if mine := s.of(spoke, c); mine < fewest || best != nil && mine == fewest && l.before(best) {
-				best, fewest = l, mine
+		for spoke := range s.waiting[c] {
+			if mine := s.of(spoke, c); mine < fewest || best != "" && mine == fewest && s.before(spoke, best, c) {
+				best, fewest = spoke, mine
 			}
 		}
-		if best != nil {
-			s.served++
-			best.served = s.served
-			first := best.Front().Value.(*state)
+		if best != "" {
+			s.begun++
+			s.served[c][best] = s.begun
+			first := s.first(best, c)
 			s.leave(first)
-			s.add(first.proxy.Cluster, c, 1)
+			s.add(best, c, 1)
 			return first
 		}
 	}
 	return nil
+}
+
+// before says whether a spoke comes before another that has as many under way.
+func (s *slots) before(spoke, other string, c class) bool {
+	if mine, theirs := s.served[c][spoke], s.served[c][other]; mine != theirs {
+		return mine < theirs
+	}
+	return s.first(spoke, c).at.Before(s.first(other, c).at)
+}
+
+func (s *slots) first(spoke string, c class) *state {
+	return s.waiting[c][spoke].Front().Value.(*state)
+}
+
+// forget forgets a spoke of which there is nobody any more.
+func (s *slots) forget(spoke string) {
+	delete(s.served[dubious], spoke)
+	delete(s.served[sound], spoke)
 }
 
 // release gives back what next gave.

@@ -136,6 +136,37 @@ func TestANewSpokeComesBeforeTheBacklogOfOthers(t *testing.T) {
 	}
 }
 
+// A spoke whose line empties and fills again, again and again, takes nothing from one
+// that has a backlog.
+func TestABacklogIsNotOvertakenForEver(t *testing.T) {
+	for _, most := range []int{2, 4, 8, 64} {
+		s := newSlots(most)
+		for range 10 {
+			s.wait(waiting("backlog", dubious))
+		}
+		for i := range most {
+			s.wait(waiting(fmt.Sprint("small", i), dubious))
+		}
+		var underway []*state
+		served := 0
+		for range 50 * most {
+			for st := s.next(); st != nil; st = s.next() {
+				underway = append(underway, st)
+				if st.proxy.Cluster == "backlog" {
+					served++
+				}
+			}
+			ended := underway[0]
+			underway = underway[1:]
+			s.release(ended.proxy.Cluster, dubious)
+			s.wait(waiting(ended.proxy.Cluster, dubious)) // as it is due again at once
+		}
+		if served < 10 {
+			t.Errorf("most %d: the backlog was served %d times", most, served)
+		}
+	}
+}
+
 func TestTheOneThatIsDueFirstIsProbedFirst(t *testing.T) {
 	s := newSlots(100)
 	early, late, dead := waiting("us", sound), waiting("eu", sound), waiting("ap", dubious)
@@ -155,7 +186,7 @@ func TestTheOneThatIsDueFirstIsProbedFirst(t *testing.T) {
 type hall struct {
 	most            int
 	waits, underway []*state
-	served          map[string]int // when one of a line began last, while somebody waits in it
+	served          map[string]int // when one of a line began last
 	n               int
 }
 
@@ -168,15 +199,6 @@ func (h *hall) after(a, b *state) bool {
 		return mine > other
 	}
 	return b.at.Before(a.at)
-}
-
-// forget forgets lines in which nobody waits.
-func (h *hall) forget() {
-	for name := range h.served {
-		if !slices.ContainsFunc(h.waits, func(st *state) bool { return lineOf(st) == name }) {
-			delete(h.served, name)
-		}
-	}
 }
 
 func (h *hall) count(spoke string, c class) (mine, ofClass int) {
@@ -235,7 +257,6 @@ func (h *hall) takes(rt *rapid.T, got *state) {
 	h.underway = append(h.underway, got)
 	h.n++
 	h.served[lineOf(got)] = h.n
-	h.forget()
 }
 
 func (h *hall) check(rt *rapid.T, s *slots) {
@@ -295,7 +316,6 @@ func TestEverybodyWhoWaitsIsProbedInTheEnd(t *testing.T) {
 					i := one(all)
 					s.leave(all[i])
 					h.waits = slices.DeleteFunc(h.waits, func(st *state) bool { return st == all[i] })
-					h.forget()
 				}
 			},
 			"": func(rt *rapid.T) { h.check(rt, s) },
