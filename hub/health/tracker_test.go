@@ -183,3 +183,36 @@ func TestFailuresThatWereTheHubsFaultAreForgivenAndNoOthers(t *testing.T) {
 		})
 	}
 }
+
+func TestWhoHasEditedTheCheckIsToldAtOnceWhatItMeetsWithNow(t *testing.T) {
+	missing := result{reason: "UnexpectedStatus", message: "404"}
+	for _, tc := range []struct {
+		name   string
+		edited bool
+		after  []result
+		told   []bool
+	}{
+		{"another message", true, []result{{reason: "UnexpectedStatus", message: "500"}}, []bool{true}},
+		{"another reason", true, []result{fail}, []bool{true}},
+		{"the same", true, []result{missing}, []bool{false}},
+		{"the same, and then another", true, []result{missing, fail}, []bool{false, false}},
+		{"a pass that is not enough, and then another", true, []result{pass(10), fail}, []bool{false, true}},
+		{"once", true, []result{fail, missing}, []bool{true, false}},
+		{"nobody has", false, []result{fail}, []bool{false}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			now := time.Unix(1_000_000, 0)
+			tr := resume(fleet.Verdict{Health: fleet.Unhealthy, Reason: missing.reason, Message: missing.message}, now)
+			tr.edited = tc.edited
+			for i, r := range tc.after {
+				v, told := tr.record(r, check, now)
+				if told != tc.told[i] || told && (v.Health != fleet.Unhealthy || v.Message != r.message) {
+					t.Errorf("%d: told %v: %+v", i, told, v)
+				}
+				if told {
+					tr.delivered(v)
+				}
+			}
+		})
+	}
+}
