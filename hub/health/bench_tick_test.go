@@ -66,7 +66,8 @@ func idleEngine(n int) *Engine {
 		f.Upsert(fleet.Proxy{
 			Key: fleet.Key{Cluster: "eu", Namespace: "crawl", Name: "p" + strconv.Itoa(i)}, UID: strconv.Itoa(i),
 			Protocol: "http", Host: "192.0.2.1", Port: 3128, Instance: "one", Provisioned: true,
-			Check: fleet.Check{Interval: ages, Timeout: time.Second, SuccessThreshold: 1, FailureThreshold: 3},
+			Check:   fleet.Check{Interval: ages, Timeout: time.Second, SuccessThreshold: 1, FailureThreshold: 3},
+			Verdict: fleet.Verdict{Health: fleet.Healthy}, // or it would be probed within a minute
 		})
 	}
 	e := New(Options{Fleet: f, URL: "https://site.test/", Recorder: hubMetrics()})
