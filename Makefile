@@ -20,7 +20,7 @@ demo: build ## Run the main job end to end and stay up; ARGS=--once: run it once
 
 .PHONY: test
 test: assets ## Run all tests, on real API servers, with the race detector.
-	@echo "compiling and running all tests: some twenty minutes the first time, fifteen after that"
+	@echo "compiling and running all tests: some thirty minutes the first time, seventeen after that"
 	go test -race -shuffle=on -timeout 30m ./...
 
 .PHONY: bench-health

@@ -103,3 +103,13 @@ func stepCost(b *testing.B, e *Engine) float64 {
 	}
 	return float64(time.Since(began)) / tickSteps
 }
+
+// No check runs the benchmark, which would measure nothing if these were probed.
+func TestTheIdleProxiesOfTheBenchmarkAreIdle(t *testing.T) {
+	e := idleEngine(100)
+	e.Fleet.Judge(nil)
+	e.Fleet.Follow(e.changed)
+	if todo := e.step(t.Context(), time.Now().Add(time.Hour)); len(todo.rounds) > 0 || len(e.due) != 100 {
+		t.Errorf("%d of %d are probed within an hour", len(todo.rounds), len(e.states))
+	}
+}
