@@ -8,7 +8,8 @@ import (
 )
 
 // Change is one Proxy before and after. Old is nil when it joined the fleet,
-// New when it left.
+// New when it left. Old is the very value that was New in the change before, so that
+// a follower may know a Proxy by it.
 type Change struct {
 	Old, New *Proxy
 }
@@ -28,7 +29,6 @@ type Fleet struct {
 	clusters  map[string]map[Key]*Proxy
 	routable  map[string]bool   // whose pod networks are the hub's to dial
 	rivals    map[string]rivals // who contends for an endpoint
-	sorted    []*Proxy          // all, by key; nil when it must be made again
 	followers []func(Change)
 	judged    bool // by this hub, from here on
 }
@@ -75,7 +75,7 @@ func (f *Fleet) SetRoutable(cluster string, routable bool) {
 func (f *Fleet) Follow(follower func(Change)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, p := range f.sortedLocked() {
+	for _, p := range f.allLocked() {
 		follower(Change{New: p})
 	}
 	f.followers = append(f.followers, follower)
@@ -98,7 +98,7 @@ func (f *Fleet) Judge(current func(cluster string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.judged = true
-	for _, old := range f.sortedLocked() {
+	for _, old := range f.allLocked() {
 		if past[old.Cluster] && old.Verdict != (Verdict{}) {
 			p := *old
 			p.Verdict = Verdict{}
@@ -241,12 +241,11 @@ func (f *Fleet) Get(key Key) *Proxy {
 	return f.clusters[key.Cluster][key]
 }
 
-// All returns every Proxy in the order of their keys. The slice is the
-// caller's to read, not to write.
+// All returns every Proxy, in no order.
 func (f *Fleet) All() []*Proxy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.sortedLocked()
+	return f.allLocked()
 }
 
 // Count returns how many Proxies the cluster has, and how many instances run
@@ -363,18 +362,19 @@ func (f *Fleet) tellLocked(keys []Key) {
 }
 
 func (f *Fleet) changedLocked(c Change) {
-	f.sorted = nil
 	for _, follower := range f.followers {
 		follower(c)
 	}
 }
 
-func (f *Fleet) sortedLocked() []*Proxy {
-	if f.sorted == nil {
-		for _, cluster := range f.clusters {
-			f.sorted = slices.AppendSeq(f.sorted, maps.Values(cluster))
-		}
-		slices.SortFunc(f.sorted, func(a, b *Proxy) int { return a.Compare(b.Key) })
+func (f *Fleet) allLocked() []*Proxy {
+	n := 0
+	for _, cluster := range f.clusters {
+		n += len(cluster)
 	}
-	return f.sorted
+	all := make([]*Proxy, 0, n)
+	for _, cluster := range f.clusters {
+		all = slices.AppendSeq(all, maps.Values(cluster))
+	}
+	return all
 }

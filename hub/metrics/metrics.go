@@ -43,7 +43,7 @@ type Metrics struct {
 	options                                          Options
 	proxies, spokes, broken, leases, cooldowns, held *prometheus.Desc
 	probeSeconds                                     *prometheus.HistogramVec
-	scheduleLag                                      prometheus.Histogram
+	scheduleLag, leaseWaits                          prometheus.Histogram
 	probeFailures, leaseReqs, providerRs             *prometheus.CounterVec
 
 	// reasons are those for which any probe has failed, so that the series of one Proxy
@@ -83,11 +83,16 @@ func New(reg prometheus.Registerer, o Options) *Metrics {
 			Help:    "How much later than due probes begin.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
+		leaseWaits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "proxy_operator_lease_wait_seconds",
+			Help:    "How long requests with waitSeconds wait, those that are granted nothing too.",
+			Buckets: []float64{.001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 50},
+		}),
 		probeFailures: counter("healthcheck_failures_total", "Probes that failed.", "cluster", "namespace", "proxy", "reason"),
 		leaseReqs:     counter("lease_requests_total", "Requests for a lease by outcome.", "outcome"),
 		providerRs:    counter("provider_requests_total", "Calls to a provider of instances.", "provider", "cluster", "op", "result"),
 	}
-	reg.MustRegister(m, m.probeSeconds, m.scheduleLag, m.probeFailures, m.leaseReqs, m.providerRs)
+	reg.MustRegister(m, m.probeSeconds, m.scheduleLag, m.leaseWaits, m.probeFailures, m.leaseReqs, m.providerRs)
 	return m
 }
 
@@ -206,6 +211,9 @@ func (m *Metrics) ForgetSpoke(name string) {
 
 // LeaseRequest records one request for a lease.
 func (m *Metrics) LeaseRequest(outcome string) { m.leaseReqs.WithLabelValues(outcome).Inc() }
+
+// LeaseWait records how long a request waited that was ready to.
+func (m *Metrics) LeaseWait(d time.Duration) { m.leaseWaits.Observe(d.Seconds()) }
 
 // ProviderRequest records one call to a provider.
 func (m *Metrics) ProviderRequest(provider, cluster, op, result string) {

@@ -98,6 +98,8 @@ func TestGaugesAreReadFromLiveStateAndSeriesGoWithTheirProxy(t *testing.T) {
 	m.Started(20 * time.Second)
 	held.Store(true)
 	m.LeaseRequest("granted")
+	m.LeaseWait(40 * time.Millisecond)
+	m.LeaseWait(40 * time.Second)
 	m.ProviderRequest("kubernetes", "eu", "create", "ok")
 	expect := func(text string, names ...string) {
 		t.Helper()
@@ -146,12 +148,30 @@ proxy_operator_healthcheck_verdicts_held 1
 # HELP proxy_operator_lease_requests_total Requests for a lease by outcome.
 # TYPE proxy_operator_lease_requests_total counter
 proxy_operator_lease_requests_total{outcome="granted"} 1
+# HELP proxy_operator_lease_wait_seconds How long requests with waitSeconds wait, those that are granted nothing too.
+# TYPE proxy_operator_lease_wait_seconds histogram
+proxy_operator_lease_wait_seconds_bucket{le="0.001"} 0
+proxy_operator_lease_wait_seconds_bucket{le="0.01"} 0
+proxy_operator_lease_wait_seconds_bucket{le="0.05"} 1
+proxy_operator_lease_wait_seconds_bucket{le="0.1"} 1
+proxy_operator_lease_wait_seconds_bucket{le="0.25"} 1
+proxy_operator_lease_wait_seconds_bucket{le="0.5"} 1
+proxy_operator_lease_wait_seconds_bucket{le="1"} 1
+proxy_operator_lease_wait_seconds_bucket{le="2.5"} 1
+proxy_operator_lease_wait_seconds_bucket{le="5"} 1
+proxy_operator_lease_wait_seconds_bucket{le="10"} 1
+proxy_operator_lease_wait_seconds_bucket{le="20"} 1
+proxy_operator_lease_wait_seconds_bucket{le="30"} 1
+proxy_operator_lease_wait_seconds_bucket{le="50"} 2
+proxy_operator_lease_wait_seconds_bucket{le="+Inf"} 2
+proxy_operator_lease_wait_seconds_sum 40.04
+proxy_operator_lease_wait_seconds_count 2
 # HELP proxy_operator_provider_requests_total Calls to a provider of instances.
 # TYPE proxy_operator_provider_requests_total counter
 proxy_operator_provider_requests_total{cluster="eu",op="create",provider="kubernetes",result="ok"} 1
 `, "proxy_operator_cooldowns_active", "proxy_operator_leases_active", "proxy_operator_proxies", "proxy_operator_spokes",
 		"proxy_operator_healthcheck_failures_total", "proxy_operator_healthcheck_schedule_lag_seconds", "proxy_operator_healthcheck_verdicts_held",
-		"proxy_operator_lease_requests_total", "proxy_operator_provider_requests_total")
+		"proxy_operator_lease_requests_total", "proxy_operator_lease_wait_seconds", "proxy_operator_provider_requests_total")
 	held.Store(false)
 	expect(heldIs0, "proxy_operator_healthcheck_verdicts_held")
 	if n := testutil.CollectAndCount(m.probeSeconds); n != 1 {
