@@ -18,7 +18,17 @@ type Request struct {
 	Target string
 	// TTL is how long the lease lasts; zero: the store's default.
 	TTL time.Duration
+	// Wait is how long the request waits for a Proxy when there is none; at most
+	// MaxWait, zero: not at all.
+	Wait time.Duration
+	// Key is the client's Idempotency-Key; empty: none. For ten minutes the same
+	// client's same request with the same key is answered with the same lease, as
+	// long as that is active.
+	Key string
 }
+
+// MaxWait is the longest Request.Wait.
+const MaxWait = 50 * time.Second
 
 // Lease is the right of one client to use one Proxy until a deadline.
 type Lease struct {
@@ -27,9 +37,13 @@ type Lease struct {
 	Target    string
 	TTL       time.Duration
 	ExpiresAt time.Time
-	// Proxy is the Proxy as it was when the lease was granted.
+	// Proxy says where and how the client reaches its Proxy: as it is now, or, when
+	// that cannot be said any more, as it was when it could. It is never nil.
 	Proxy *fleet.Proxy
-	// Active is how many leases that Proxy then had, this one included.
+	// Now is the Proxy as it is in the fleet, nil when it has left. It may be unhealthy:
+	// a lease that was granted stays valid until it ends.
+	Now *fleet.Proxy
+	// Active is how many leases the Proxy has, this one included.
 	Active int
 }
 
@@ -57,12 +71,24 @@ type Report struct {
 // MaxCooldown is the longest Report.Cooldown.
 const MaxCooldown = 7 * 24 * time.Hour
 
-// ErrUnknownLease means that this client has no such lease, or it ended more than a
-// cooldown window ago.
-var ErrUnknownLease = errors.New("unknown lease")
-
-// ErrInvalidResult means that the report's result is none of the three.
-var ErrInvalidResult = errors.New("invalid result")
+var (
+	// ErrUnknownLease means that this client has no such lease: it was released, it
+	// expired more than a cooldown window ago, or it never was, or is another's.
+	ErrUnknownLease = errors.New("unknown lease")
+	// ErrLeaseExpired means that the lease ended by itself, less than a cooldown
+	// window ago.
+	ErrLeaseExpired = errors.New("lease expired")
+	// ErrInvalidResult means that the report's result is none of the three.
+	ErrInvalidResult = errors.New("invalid result")
+	// ErrIdempotencyConflict means that the client has used this Request.Key, less
+	// than ten minutes ago, for another request.
+	ErrIdempotencyConflict = errors.New("idempotency key used for another request")
+	// ErrTooManyWaiters means that the request would have to wait, and Options.MaxWaiters
+	// others do.
+	ErrTooManyWaiters = errors.New("too many requests are waiting")
+	// ErrNotLeading means that this hub does not lead, and so has no say about leases.
+	ErrNotLeading = errors.New("not leading")
+)
 
 // InvalidError is a request that cannot be granted whatever the fleet is like.
 type InvalidError struct {

@@ -1,8 +1,9 @@
 package lease
 
 import (
-	"cmp"
+	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,124 +14,21 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-const modelWindow = 10 * time.Second
-
-// naive is the store as one would explain it: it forgets nothing, keeps no
-// index and works everything out from what has happened.
-type naive struct {
-	fleet     *fleet.Fleet
-	leases    []*naiveLease
-	cooldowns []naiveCooldown
-}
-
-type naiveLease struct {
-	id, client, target string
-	proxy              *fleet.Proxy
-	expires, ended     time.Time // ended: released or expires
-	reports            map[Report]time.Time
-}
-
-type naiveCooldown struct {
-	key              fleet.Key
-	endpoint, target string
-	until            time.Time
-}
-
-func (n *naive) active(p *fleet.Proxy) (count int, firstEnd time.Time) {
-	for _, l := range n.leases {
-		if l.proxy.Key == p.Key && l.proxy.UID == p.UID && time.Now().Before(l.ended) {
-			count++
-			if firstEnd.IsZero() || l.expires.Before(firstEnd) {
-				firstEnd = l.expires
-			}
-		}
-	}
-	return count, firstEnd
-}
-
-func (n *naive) coolsUntil(p *fleet.Proxy, target string) (until time.Time) {
-	for _, c := range n.cooldowns {
-		if c.key == p.Key && c.endpoint == p.Endpoint() && (c.target == "" || c.target == target) && c.until.After(until) {
-			until = c.until
-		}
-	}
-	return until
-}
-
-// acquire sorts all that could be granted, and counts the others.
-func (n *naive) acquire(req Request) (*fleet.Proxy, NoMatchError) {
-	var offers []*fleet.Proxy
-	var none NoMatchError
-	block := func(until time.Time) {
-		if in := time.Until(until); none.RetryAfter == 0 || in < none.RetryAfter {
-			none.RetryAfter = in
-		}
-	}
-	for _, p := range n.fleet.All() {
-		if p.Deleting || (req.Cluster != "" && p.Cluster != req.Cluster) || (req.Selector != nil && p.Attributes["region"] != req.Selector["region"]) {
-			continue
-		}
-		none.Considered++
-		count, firstEnd := n.active(p)
-		cools := n.coolsUntil(p, req.Target)
-		switch {
-		case !p.Offerable():
-			none.Unhealthy++
-		case p.MaxLeases > 0 && count >= p.MaxLeases:
-			none.AtCapacity++
-			block(slices.MaxFunc([]time.Time{firstEnd, cools}, time.Time.Compare))
-		case cools.After(time.Now()):
-			none.InCooldown++
-			block(cools)
-		default:
-			offers = append(offers, p)
-		}
-	}
-	if len(offers) == 0 {
-		return nil, none
-	}
-	slices.SortFunc(offers, func(a, b *fleet.Proxy) int {
-		countA, _ := n.active(a)
-		countB, _ := n.active(b)
-		none := func(p *fleet.Proxy) bool { return p.Verdict.Latency == 0 }
-		if none(a) != none(b) {
-			return cmp.Or(cmp.Compare(countA, countB), map[bool]int{true: 1, false: -1}[none(a)])
-		}
-		return cmp.Or(cmp.Compare(countA, countB), cmp.Compare(a.Verdict.Latency, b.Verdict.Latency), a.Compare(b.Key))
-	})
-	return offers[0], none
-}
-
-func (n *naive) report(client, id string, r Report) error {
-	i := slices.IndexFunc(n.leases, func(l *naiveLease) bool { return l.id == id && l.client == client })
-	if i < 0 || !time.Now().Before(n.leases[i].ended.Add(modelWindow)) {
-		return ErrUnknownLease
-	}
-	l := n.leases[i]
-	if r.Result == OK {
-		return nil
-	}
-	r.Target, r.Cooldown = cmp.Or(r.Target, l.target), cmp.Or(r.Cooldown, modelWindow)
-	if at, again := l.reports[r]; again && time.Since(at) < 2*time.Second {
-		return nil
-	}
-	l.reports[r] = time.Now()
-	n.cooldowns = append(n.cooldowns, naiveCooldown{l.proxy.Key, l.proxy.Endpoint(), r.Target, time.Now().Add(r.Cooldown)})
-	return nil
-}
-
-func (n *naive) release(client, id string) {
-	for _, l := range n.leases {
-		if l.id == id && l.client == client && time.Now().Before(l.ended) {
-			l.ended = time.Now()
-		}
-	}
-}
-
 // machine drives a store and the naive one side by side.
 type machine struct {
 	pool
-	naive naive
+	naive   naive
+	leading bool
+	calls   []*call
+}
+
+// call is a call of Acquire that has not been compared yet.
+type call struct {
+	want     *naiveCall
+	hangUp   context.CancelFunc
+	answered chan struct{}
+	got      Lease
+	err      error
 }
 
 var (
@@ -140,6 +38,14 @@ var (
 	names    = []string{"a", "b", "c"}
 )
 
+func newMachine(ctx context.Context) *machine {
+	m := &machine{leading: true}
+	m.pool = newPool(Options{CooldownWindow: modelWindow, MaxWaiters: modelWaiters, Leading: func() bool { return m.leading }})
+	m.naive = naive{fleet: m.fleet, last: map[seat]*fleet.Proxy{}}
+	go func() { _ = m.Run(ctx) }()
+	return m
+}
+
 func drawKey(t *rapid.T) fleet.Key {
 	return fleet.Key{Cluster: rapid.SampledFrom(clusters).Draw(t, "cluster"), Namespace: "n", Name: rapid.SampledFrom(names).Draw(t, "name")}
 }
@@ -148,10 +54,10 @@ func seconds(t *rapid.T, most int) time.Duration {
 	return time.Duration(rapid.IntRange(1, most).Draw(t, "seconds")) * time.Second
 }
 
-// anyLease draws an id that was granted once, or one that never was.
+// anyLease draws an id that was granted lately, or one that never was.
 func (m *machine) anyLease(t *rapid.T) string {
 	ids := []string{"unknown"}
-	for _, l := range m.naive.leases {
+	for _, l := range m.naive.leases[max(0, len(m.naive.leases)-20):] {
 		ids = append(ids, l.id)
 	}
 	return rapid.SampledFrom(ids).Draw(t, "lease")
@@ -184,7 +90,7 @@ func (m *machine) probe(t *rapid.T) {
 	m.fleet.SetVerdict(key, p.Subject(), v)
 }
 
-func (m *machine) leave(t *rapid.T) {
+func (m *machine) depart(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "whole spoke") == 0 {
 		m.fleet.Retain(rapid.SampledFrom(clusters).Draw(t, "cluster"), nil)
 		return
@@ -194,31 +100,127 @@ func (m *machine) leave(t *rapid.T) {
 	}
 }
 
-func (m *machine) lease(t *rapid.T) {
+func (m *machine) ask(t *rapid.T) {
 	req := Request{Target: targets.Draw(t, "target"), TTL: seconds(t, 20)}
 	req.Cluster = rapid.SampledFrom([]string{"", "", "c1"}).Draw(t, "cluster")
 	if rapid.Bool().Draw(t, "select") {
 		req.Selector = map[string]string{"region": "eu"}
 	}
-	who := clients.Draw(t, "client")
-	want, wantNone := m.naive.acquire(req)
-	got, err := m.Acquire(who, req)
-	var none *NoMatchError
-	switch {
-	case want == nil:
-		if !errors.As(err, &none) || *none != wantNone {
-			t.Fatalf("got %+v, %v; want %+v", got, err, wantNone)
+	if rapid.Bool().Draw(t, "waits") {
+		req.Wait = seconds(t, 10)
+	}
+	if req.Key = rapid.SampledFrom([]string{"", "k1", "k2"}).Draw(t, "key"); req.Key != "" {
+		req.TTL = 10 * time.Second // or they would hardly ever be the same request
+		if req.Wait > 0 {
+			req.Wait = 5 * time.Second
 		}
-		if none.Considered != none.Unhealthy+none.AtCapacity+none.InCooldown {
+	}
+	who := clients.Draw(t, "client")
+	ctx, hangUp := context.WithCancel(context.Background())
+	c := &call{hangUp: hangUp, answered: make(chan struct{})}
+	m.calls = append(m.calls, c)
+	go func() {
+		defer close(c.answered)
+		c.got, c.err = m.Acquire(ctx, who, req)
+	}()
+	synctest.Wait()
+	c.want = m.naive.acquire(who, req)
+}
+
+// hangUp has a client that waits go away.
+func (m *machine) hangUp(t *rapid.T) {
+	if len(m.calls) == 0 {
+		return
+	}
+	c := rapid.SampledFrom(m.calls).Draw(t, "call")
+	c.hangUp()
+	c.want.answer(nil, context.Canceled)
+	m.naive.part()
+}
+
+// compare looks at the calls that have been answered by now, and at those that have
+// not.
+func (m *machine) compare(t *rapid.T) {
+	synctest.Wait()
+	m.naive.see()
+	m.naive.settle()
+	var open []*call
+	for _, c := range m.calls {
+		select {
+		case <-c.answered:
+			if !c.want.answered {
+				t.Fatalf("answered with %+v, %v; should wait", c.got, c.err)
+			}
+			c.hangUp()
+			m.compareCall(t, c)
+		default:
+			if c.want.answered {
+				t.Fatalf("still waits; should be answered with %+v, %v", c.want.lease, c.want.err)
+			}
+			open = append(open, c)
+		}
+	}
+	m.calls = open
+}
+
+func (m *machine) compareCall(t *rapid.T, c *call) {
+	var none *NoMatchError
+	if c.want.lease == nil {
+		var wantNone *NoMatchError
+		refused := errors.As(c.want.err, &wantNone)
+		if refused && (!errors.As(c.err, &none) || *none != *wantNone) || !refused && !errors.Is(c.err, c.want.err) {
+			t.Fatalf("got %+v, %#v; want %#v", c.got, c.err, c.want.err)
+		}
+		if none != nil && none.Considered != none.Unhealthy+none.AtCapacity+none.InCooldown {
 			t.Fatalf("counts do not add up: %+v", *none)
 		}
-	case err != nil || got.Proxy != want:
-		t.Fatalf("got %+v, %v; want %v", got, err, want)
-	default:
-		m.naive.leases = append(m.naive.leases, &naiveLease{
-			id: got.ID, client: who, target: req.Target, proxy: want,
-			expires: got.ExpiresAt, ended: got.ExpiresAt, reports: map[Report]time.Time{},
-		})
+		return
+	}
+	if c.err != nil {
+		t.Fatalf("got %v; want %+v", c.err, c.want.lease)
+	}
+	if c.want.lease.id == "" {
+		c.want.lease.id = c.got.ID
+	}
+	// How many leases the Proxy had depends on who was answered first.
+	want := m.naive.read(c.want.lease)
+	want.Active = c.got.Active
+	if !reflect.DeepEqual(c.got, want) {
+		t.Fatalf("got %+v; want %+v", c.got, want)
+	}
+}
+
+func (m *machine) get(t *rapid.T) {
+	who, id := clients.Draw(t, "client"), m.anyLease(t)
+	got, err := m.Get(who, id)
+	m.compareLease(t, who, id, got, err)
+}
+
+func (m *machine) renew(t *rapid.T) {
+	who, id := clients.Draw(t, "client"), m.anyLease(t)
+	var ttl time.Duration
+	if rapid.Bool().Draw(t, "own length") {
+		ttl = seconds(t, 20)
+	}
+	if l, err := m.naive.find(who, id); err == nil {
+		if ttl > 0 {
+			l.ttl = ttl
+		}
+		l.expires = time.Now().Add(l.ttl)
+	}
+	got, err := m.Renew(who, id, ttl)
+	m.compareLease(t, who, id, got, err)
+}
+
+func (m *machine) compareLease(t *rapid.T, who, id string, got Lease, err error) {
+	l, wantErr := m.naive.find(who, id)
+	if !errors.Is(err, wantErr) {
+		t.Fatalf("lease %s: got %v, want %v", id, err, wantErr)
+	}
+	if l != nil {
+		if want := m.naive.read(l); !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
 	}
 }
 
@@ -236,26 +238,58 @@ func (m *machine) tell(t *rapid.T) {
 	}
 }
 
-func (m *machine) release(t *rapid.T) {
+func (m *machine) giveBack(t *rapid.T) {
 	who, id := clients.Draw(t, "client"), m.anyLease(t)
-	m.Release(who, id)
-	m.naive.release(who, id)
+	if err := m.Release(who, id); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := m.naive.find(who, id); err == nil {
+		l.released = time.Now()
+	}
 }
 
-// check compares everything that can be read.
+// pass lets time go by, from one thing that ends to the next.
+func (m *machine) pass(t *rapid.T, d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		pass(time.Until(m.naive.next(end)))
+		m.compare(t)
+	}
+}
+
+// lose takes leadership away for a moment.
+func (m *machine) lose(t *rapid.T) {
+	m.leading = false
+	m.Cooldowns() // whatever is called
+	m.naive.dismiss(ErrNotLeading)
+	_, acquired := m.Acquire(context.Background(), client, Request{})
+	_, got := m.Get(client, "x")
+	_, renewed := m.Renew(client, "x", 0)
+	for _, err := range []error{acquired, got, renewed, m.Report(client, "x", Report{Result: OK}), m.Release(client, "x")} {
+		if !errors.Is(err, ErrNotLeading) {
+			t.Fatalf("without leadership: %v", err)
+		}
+	}
+	m.compare(t)
+	m.leading = true
+}
+
+// check compares everything else that can be read.
 func (m *machine) check(t *rapid.T) {
 	perCluster := map[string]int{}
 	for _, l := range m.naive.leases {
-		if time.Now().Before(l.ended) {
+		if l.active() {
 			perCluster[l.proxy.Cluster]++
-		}
-		if want, _ := m.naive.active(l.proxy); m.Active(l.proxy.Key, l.proxy.UID) != want {
-			t.Fatalf("%d active on %s, want %d", m.Active(l.proxy.Key, l.proxy.UID), l.proxy.Key, want)
+			if want, _ := m.naive.active(l.proxy); m.active(l.proxy.Key, l.proxy.UID) != want {
+				t.Fatalf("%d active on %s, want %d", m.active(l.proxy.Key, l.proxy.UID), l.proxy.Key, want)
+			}
 		}
 	}
-	for _, cluster := range clusters {
-		if got := m.ActiveByCluster()[cluster]; got != perCluster[cluster] {
-			t.Fatalf("%d active in %s, want %d", got, cluster, perCluster[cluster])
+	if got := m.ActiveByCluster(); len(got) != len(perCluster) {
+		t.Fatalf("active: %v, want %v", got, perCluster)
+	}
+	for cluster, n := range m.ActiveByCluster() {
+		if n != perCluster[cluster] {
+			t.Fatalf("%d active in %s, want %d", n, cluster, perCluster[cluster])
 		}
 	}
 	running := map[naiveCooldown]bool{}
@@ -268,42 +302,64 @@ func (m *machine) check(t *rapid.T) {
 	if got := m.Cooldowns(); got != len(running) {
 		t.Fatalf("%d cooldowns, want %d", got, len(running))
 	}
+	all := slices.SortedFunc(slices.Values(m.fleet.All()), func(a, b *fleet.Proxy) int { return a.Compare(b.Key) })
+	m.List(fleet.Key{}, func(p *fleet.Proxy, active int) bool {
+		if want, _ := m.naive.active(p); len(all) == 0 || p != all[0] || active != want {
+			t.Fatalf("listed %s with %d, want %d", p.Key, active, want)
+		}
+		all = all[1:]
+		return true
+	})
+	if len(all) != 0 {
+		t.Fatalf("not listed: %v", all)
+	}
 }
 
+// leavesNothing empties the fleet and lets everything end.
 func (m *machine) leavesNothing(t *rapid.T) {
 	for _, cluster := range clusters {
 		m.fleet.Retain(cluster, nil)
 	}
-	pass(time.Minute)
-	m.sweep()
-	if n := len(m.seats) + len(m.records) + m.turns.len() + len(m.byCluster) + len(m.cooldowns) + m.rests.len(); n != 0 {
-		t.Fatalf("%d entries left: %+v", n, m.Store)
+	m.pass(t, keyLife+time.Minute)
+	if len(m.calls) > 0 {
+		t.Fatalf("%d calls were never answered", len(m.calls))
+	}
+	left := m.leftovers()
+	delete(left, "clusters")
+	if len(left) != 0 {
+		t.Fatalf("left: %v", left)
 	}
 }
+
+// modelSteps is how much happens to each of the hundred stores that rapid tries.
+const modelSteps = 2000
 
 func TestTheStoreDoesWhatTheNaiveOneDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Wrapped, because rapid asks a *testing.T for its deadline, which a
 		// bubble with a clock of its own does not allow.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			m := &machine{pool: newPool(Options{CooldownWindow: modelWindow})}
-			m.naive.fleet = m.fleet
+			ctx, stop := context.WithCancel(context.Background())
+			defer stop()
+			m := newMachine(ctx)
+			actions := map[string]func(*rapid.T){
+				"ask": m.ask, "ask2": m.ask, "ask3": m.ask, "ask4": m.ask,
+				"report": m.tell, "report2": m.tell, "release": m.giveBack, "release2": m.giveBack,
+				"get": m.get, "renew": m.renew, "hangUp": m.hangUp, "lose": m.lose,
+				"probe": m.probe, "show": m.show, "depart": m.depart,
+				"pass":    func(t *rapid.T) { m.pass(t, seconds(t, 5)) },
+				"instant": func(t *rapid.T) { m.pass(t, time.Millisecond) },
+			}
+			names := rapid.SampledFrom(namesOf(actions))
 			for range 4 {
 				m.show(t)
 			}
-			t.Repeat(map[string]func(*rapid.T){
-				"":        m.check,
-				"lease":   m.lease,
-				"lease2":  m.lease,
-				"lease3":  m.lease,
-				"report":  m.tell,
-				"release": m.release,
-				"probe":   m.probe,
-				"show":    m.show,
-				"leave":   m.leave,
-				"pass":    func(t *rapid.T) { pass(seconds(t, 5)) },
-				"instant": func(*rapid.T) { pass(time.Millisecond) },
-			})
+			for range modelSteps {
+				m.compare(t)
+				m.check(t)
+				actions[names.Draw(t, "action")](t)
+			}
+			m.compare(t)
 			m.leavesNothing(t)
 		})
 	})

@@ -162,8 +162,27 @@ func TestManyReportsAreNotRememberedForEver(t *testing.T) {
 			p.report(t, l.ID, Report{Result: Banned, Target: fmt.Sprint("t", i)})
 			pass(100 * time.Millisecond)
 		}
-		if n := len(p.records[l.ID].reports); n > 40 { // four seconds' worth
+		if n := len(p.notes.of); n > 40 { // four seconds' worth
 			t.Errorf("%d reports remembered", n)
 		}
+	})
+}
+
+func TestAProxyRestsFromABoundedNumberOfTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(Options{}, proxy("a", limit(1)))
+		l := p.acquire(t, Request{TTL: time.Hour})
+		p.report(t, l.ID, Report{Result: Banned, Target: "soon.example", Cooldown: time.Minute})
+		for i := range maxRests {
+			p.report(t, l.ID, Report{Result: Banned, Target: fmt.Sprint("t", i), Cooldown: time.Hour})
+		}
+		p.report(t, l.ID, Report{Result: Banned, Target: "t0", Cooldown: 2 * time.Hour}) // is not one more
+		if n := p.Cooldowns(); n != maxRests {
+			t.Errorf("%d cooldowns, want %d", n, maxRests)
+		}
+		p.release(t, client, l.ID)
+		p.refused(t, Request{Target: "t0"})
+		p.refused(t, Request{Target: fmt.Sprint("t", maxRests-1)})
+		p.acquire(t, Request{Target: "soon.example"}) // the first that would have ended
 	})
 }

@@ -2,39 +2,63 @@ package lease
 
 import (
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
+	"strings"
+
+	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-var (
-	attributeKey   = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
-	attributeValue = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
-)
+// maxPairs is how many attributes a Proxy can have.
+const maxPairs = 32
+
+// isKey and isValue say that an attribute's key or value is as the contract has it.
+// Byte by byte, since every request with a selector comes through here.
+func isKey(s string) bool {
+	return len(s) >= 1 && len(s) <= 63 && isPlain(s[0]) && isPlain(s[len(s)-1]) && !strings.ContainsFunc(s, func(r rune) bool {
+		return r > 127 || !isPlain(byte(r)) && !strings.ContainsRune("._-", r)
+	})
+}
+
+func isPlain(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+
+func isValue(s string) bool {
+	return len(s) >= 1 && len(s) <= 63 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r > 127 || !isPlain(byte(r)) && (r < 'A' || r > 'Z') && !strings.ContainsRune("._-", r)
+	})
+}
 
 // CheckAttribute refuses what no Proxy can have. Without it a client that
 // writes Region for region would wait for ever for a match. field is what the
 // client calls the place; the error is an *InvalidError.
 func CheckAttribute(field, key, value string) error {
-	if !attributeKey.MatchString(key) {
+	if !isKey(key) {
 		return &InvalidError{Field: field, Message: fmt.Sprintf(
 			"has a key %.80q that no Proxy can have: write 1 to 63 of lower-case letters, digits, '.', '_' and '-', with a letter or digit at each end", key)}
 	}
-	if !attributeValue.MatchString(value) {
+	if !isValue(value) {
 		return &InvalidError{Field: field, Message: fmt.Sprintf(
 			"has a value %.80q of %s that no Proxy can have: write 1 to 63 of letters, digits, '.', '_' and '-'", value, key)}
 	}
 	return nil
 }
 
-// checkSelector goes by sorted keys, so that the same mistake reads the same.
-func checkSelector(selector map[string]string) error {
-	for _, key := range slices.Sorted(maps.Keys(selector)) {
+// sortedKeys are the selector's, so that the same selector is the same query, and the
+// same mistake reads the same. The error is an *InvalidError.
+func sortedKeys(selector map[string]string) ([]string, error) {
+	if len(selector) > maxPairs {
+		return nil, &InvalidError{Field: "selector", Message: fmt.Sprintf("has %d pairs, and no Proxy has more than %d attributes: write fewer", len(selector), maxPairs)}
+	}
+	keys := make([]string, 0, len(selector))
+	for key := range selector {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
 		if err := CheckAttribute("selector", key, selector[key]); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return keys, nil
 }
 
 // Selects says that attributes hold every pair of the selector.
@@ -45,4 +69,36 @@ func Selects(selector, attributes map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// query is whom a request considers.
+type query struct {
+	cluster  string // empty: any
+	selector map[string]string
+	// text is the same for all that ask for the same.
+	text string
+}
+
+// newQuery refuses a selector that no Proxy can match. The error is an *InvalidError.
+func newQuery(cluster string, selector map[string]string) (query, error) {
+	keys, err := sortedKeys(selector)
+	if err != nil || len(keys) == 0 && cluster == "" {
+		return query{}, err
+	}
+	// A zero byte, which no attribute has, ends a pair. A cluster may be any text, and so
+	// comes last.
+	var room [128]byte
+	text := room[:0]
+	for _, key := range keys {
+		text = append(append(text, key...), '=')
+		text = append(append(text, selector[key]...), 0)
+	}
+	text = append(append(text, 0), cluster...)
+	return query{cluster: cluster, selector: selector, text: string(text)}, nil
+}
+
+func (q query) matchesAll() bool { return q.text == "" }
+
+func (q query) matches(p *fleet.Proxy) bool {
+	return (q.cluster == "" || q.cluster == p.Cluster) && Selects(q.selector, p.Attributes)
 }

@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -20,6 +22,11 @@ type Options struct {
 	// CooldownWindow is how long a cooldown lasts that names no length, and
 	// how long the record of an ended lease takes reports; default 10m.
 	CooldownWindow time.Duration
+	// MaxWaiters is how many requests may wait at once; default 1000.
+	MaxWaiters int
+	// Leading says whether this hub leads. Nothing is granted while it does not. It
+	// is asked at every grant, under the store's lock; nil: always.
+	Leading func() bool
 }
 
 func (o Options) withDefaults() Options {
@@ -32,6 +39,12 @@ func (o Options) withDefaults() Options {
 	if o.CooldownWindow <= 0 {
 		o.CooldownWindow = 10 * time.Minute
 	}
+	if o.MaxWaiters <= 0 {
+		o.MaxWaiters = 1000
+	}
+	if o.Leading == nil {
+		o.Leading = func() bool { return true }
+	}
 	o.DefaultTTL = min(o.DefaultTTL, o.MaxTTL)
 	return o
 }
@@ -40,183 +53,243 @@ func (o Options) withDefaults() Options {
 // methods may be called from any goroutine.
 type Store struct {
 	options Options
+	began   time.Time
 
-	mu      sync.Mutex
-	seats   map[seatKey]*seat
+	mu     sync.Mutex
+	slots  map[*fleet.Proxy]*slot // of those in the fleet
+	ghosts map[seat]*slot         // of those that have left it and have leases
+	views  *views
+
 	records map[string]*record // by lease id
 	// turns holds every record once: at its end while it is active, then at
 	// the instant it is forgotten.
-	turns     deadlines[*record]
+	turns     deadlines[inAll]
 	byCluster map[string]int // active leases
-	cooldowns map[cooldownKey]*deadline[cooldownKey]
-	rests     deadlines[cooldownKey] // the same cooldowns, by their end
-}
+	notes     notes
 
-// seatKey tells a Proxy from its namesakes before and after it.
-type seatKey struct {
-	fleet.Key
-	uid string
-}
+	addresses map[location]*address
+	targets   map[string]*target
+	cooldowns map[resting]*cooldown // the global ones apart
+	rests     deadlines[ofAll]      // all of them, by their end
 
-// seat is a Proxy and its active leases. It lives while the Proxy is in the
-// fleet or has one.
-type seat struct {
-	key seatKey
-	// proxy is nil once the Proxy has left the fleet.
-	proxy *fleet.Proxy
-	// endpoint is proxy's, joined once.
-	endpoint string
-	active   deadlines[*record]
-}
-
-// record is a lease, and for one cooldown window what is left of it.
-type record struct {
-	id, client, target string
-	seat               *seat
-	// endpoint is the one that the client was given: a report is about that
-	// address, whatever the Proxy's is by then.
-	endpoint string
-	turn     *deadline[*record]
-	// holds is its place among the seat's active leases, nil once it has ended.
-	holds *deadline[*record]
-	// reports are the recent ones, for recognising the same one sent again;
-	// tidied is when the old ones were dropped last.
-	reports map[Report]time.Time
-	tidied  time.Time
+	keys  keys
+	lines lines
+	freed []*slot       // that waiters may fit since they were served last
+	armed instant       // when Run wakes next
+	kick  chan struct{} // wakes Run, which may be too late
 }
 
 // New returns a store that knows no Proxy. Wire it with fleet.Follow(store.Observe).
 func New(options Options) *Store {
 	return &Store{
 		options:   options.withDefaults(),
-		seats:     map[seatKey]*seat{},
+		began:     time.Now(),
+		slots:     map[*fleet.Proxy]*slot{},
+		ghosts:    map[seat]*slot{},
+		views:     newViews(),
 		records:   map[string]*record{},
 		byCluster: map[string]int{},
-		cooldowns: map[cooldownKey]*deadline[cooldownKey]{},
+		notes:     notes{of: map[note]struct{}{}},
+		addresses: map[location]*address{},
+		targets:   map[string]*target{},
+		cooldowns: map[resting]*cooldown{},
+		keys:      keys{of: map[clientKey]*remembered{}},
+		lines:     lines{of: map[string]*line{}},
+		kick:      make(chan struct{}, 1),
 	}
 }
 
-// Observe takes one change of the fleet. It is a follower: it takes the
-// store's mutex alone and returns quickly.
-func (s *Store) Observe(c fleet.Change) {
+// enter takes the lock and brings the store up to this instant.
+func (s *Store) enter() instant {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.Old != nil && (c.New == nil || c.New.UID != c.Old.UID) {
-		if st := s.seats[seatKey{c.Old.Key, c.Old.UID}]; st != nil {
-			st.proxy = nil
-			s.clear(st)
+	now := instant(time.Since(s.began))
+	s.play(now)
+	s.serve(now)
+	return now
+}
+
+// leave lets waiters have what has become free, and gives the lock back.
+func (s *Store) leave(now instant) {
+	s.serve(now)
+	s.arm()
+	s.mu.Unlock()
+}
+
+// Leading is nil, or ErrNotLeading.
+func (s *Store) Leading() error {
+	if !s.options.Leading() {
+		return ErrNotLeading
+	}
+	return nil
+}
+
+// play does everything that falls due by now, in order.
+func (s *Store) play(now instant) {
+	for d, ok := s.turns.due(now); ok; d, ok = s.turns.due(now) {
+		if r := d.what.record; r.state == active {
+			s.end(r, d.at, expired) // not at now: a late sweep grants no longer window
+		} else {
+			s.forget(r)
 		}
 	}
-	if c.New == nil {
-		return
+	for d, ok := s.rests.due(now); ok; d, ok = s.rests.due(now) {
+		s.endRest(d.what.cooldown)
 	}
-	key := seatKey{c.New.Key, c.New.UID}
-	st := s.seats[key]
-	if st == nil {
-		st = &seat{key: key}
-		s.seats[key] = st
-	}
-	st.proxy, st.endpoint = c.New, c.New.Endpoint()
-}
-
-// clear drops the seat when nothing needs it any more.
-func (s *Store) clear(st *seat) {
-	if st.proxy == nil && st.active.len() == 0 {
-		delete(s.seats, st.key)
-	}
+	s.keys.play(now)
+	s.notes.play(now)
 }
 
 // Acquire grants the client a lease on the best Proxy for the request: the one
 // with the fewest active leases, then the lowest latency, then the first by
-// cluster, namespace and name. The error is an *InvalidError or a *NoMatchError.
-func (s *Store) Acquire(client string, req Request) (Lease, error) {
+// cluster, namespace and name. If there is none, the request waits as long as it asks
+// to, in the order of arrival. The error is an *InvalidError, a *NoMatchError,
+// ErrIdempotencyConflict, ErrTooManyWaiters, ErrNotLeading, or ctx's cause: then
+// nothing was granted.
+func (s *Store) Acquire(ctx context.Context, client string, req Request) (Lease, error) {
 	req, err := s.check(req)
 	if err != nil {
 		return Lease{}, err
 	}
-	id := rand.Text() // 26 letters and digits, 130 bits
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	s.play(now)
-	found := s.search(now, req)
-	if found.best.proxy == nil {
-		return Lease{}, found.noMatch()
+	if ctx.Err() != nil {
+		return Lease{}, context.Cause(ctx) // nobody would know of the lease
 	}
-	st := found.best.seat
-	r := &record{id: id, client: client, target: req.Target, seat: st, endpoint: st.endpoint}
-	end := now.Add(req.TTL)
-	r.turn, r.holds = s.turns.add(end, r), st.active.add(end, r)
-	s.records[id] = r
-	s.byCluster[st.key.Cluster]++
-	return Lease{
-		ID: id, Client: client, Target: r.target, TTL: req.TTL, ExpiresAt: end.UTC(),
-		Proxy: st.proxy, Active: st.active.len(),
-	}, nil
+	query, err := newQuery(req.Cluster, req.Selector)
+	if err != nil {
+		return Lease{}, err
+	}
+	l, w, err := s.acquire(ask{client: client, req: req, query: query})
+	if w == nil {
+		return l, err
+	}
+	return s.wait(ctx, w, req.Wait)
+}
+
+// ask is a request as the store works with it.
+type ask struct {
+	client string
+	req    Request
+	query  query
+}
+
+// acquire answers at once, or with a waiter that will be.
+func (s *Store) acquire(a ask) (Lease, *waiter, error) {
+	now := s.enter()
+	defer s.leave(now)
+	if err := s.Leading(); err != nil {
+		return Lease{}, nil, err
+	}
+	known, err := s.keys.find(a)
+	switch {
+	case err != nil:
+		return Lease{}, nil, err
+	case known != nil && known.waiter != nil:
+		known.waiter.sharers++
+		return Lease{}, known.waiter, nil
+	case known != nil && known.record.state == active:
+		return s.read(known.record), nil, nil
+	}
+	p, none := s.search(a, now)
+	switch {
+	case p != nil:
+		r := s.grant(a, p.slot, now)
+		return s.read(r), nil, nil
+	case a.req.Wait == 0:
+		return Lease{}, nil, none
+	case s.lines.waiting >= s.options.MaxWaiters:
+		return Lease{}, nil, ErrTooManyWaiters
+	}
+	w := s.lines.join(a)
+	s.keys.await(a, w)
+	return Lease{}, w, nil
+}
+
+// search is the choice: the place of the best Proxy, or why there is none.
+func (s *Store) search(a ask, now instant) (*place, *NoMatchError) {
+	v := s.views.get(a.query)
+	var p *place
+	var retry instant
+	var ends bool
+	if t := s.targets[a.req.Target]; t == nil {
+		var best rank
+		p, best = v.choose()
+		retry, ends = best.until()
+	} else {
+		p, retry, ends = s.views.overlay(v, t).choose()
+	}
+	if p != nil {
+		return p, nil
+	}
+	none := &NoMatchError{
+		Considered: v.size - v.counts[isLeaving],
+		Unhealthy:  v.counts[isSick],
+		AtCapacity: v.counts[isFull],
+		InCooldown: v.counts[isCooling] + v.counts[isFree], // free but for the target
+	}
+	if ends {
+		none.RetryAfter = time.Duration(retry - now)
+	}
+	return nil, none
+}
+
+// grant makes the lease.
+func (s *Store) grant(a ask, sl *slot, now instant) *record {
+	r := &record{
+		id:     rand.Text(), // 26 letters and digits, 130 bits
+		client: a.client, target: a.req.Target, ttl: a.req.TTL,
+	}
+	s.hold(sl, r, now, time.Now())
+	s.keys.remember(a, r, now)
+	return r
+}
+
+// read is the lease as it is now. The client then knows where its Proxy is.
+func (s *Store) read(r *record) Lease {
+	r.told()
+	l := Lease{
+		ID: r.id, Client: r.client, Target: r.target, TTL: r.ttl,
+		ExpiresAt: time.Unix(0, r.expiresAt).UTC(),
+		Proxy:     r.slot.usable, Active: r.slot.active.len(),
+	}
+	if !r.slot.gone {
+		l.Now = r.slot.proxy
+	}
+	return l
 }
 
 // check refuses what cannot be granted and returns the request in full.
 func (s *Store) check(req Request) (Request, error) {
-	if err := checkSelector(req.Selector); err != nil {
-		return req, err
-	}
 	target, err := NormalizeTarget(req.Target)
 	if err != nil {
 		return req, err
 	}
 	req.Target = target
-	if req.TTL == 0 {
-		req.TTL = s.options.DefaultTTL
+	if req.TTL, err = s.checkTTL(cmp.Or(req.TTL, s.options.DefaultTTL)); err != nil {
+		return req, err
 	}
-	if req.TTL < 0 || req.TTL > s.options.MaxTTL {
-		return req, &InvalidError{Field: "ttlSeconds", Message: fmt.Sprintf("must be from 1 to %d", int64(s.options.MaxTTL/time.Second))}
+	if req.Wait < 0 || req.Wait > MaxWait {
+		return req, &InvalidError{Field: "waitSeconds", Message: fmt.Sprintf("must be from 0 to %d", int64(MaxWait/time.Second))}
 	}
 	return req, nil
 }
 
-func (s *Store) search(now time.Time, req Request) *search {
-	found := &search{selector: req.Selector, cluster: req.Cluster, now: now}
-	found.coolsUntil = func(c candidate) time.Time {
-		return s.coolsUntil(c.proxy.Key, c.seat.endpoint, req.Target)
+func (s *Store) checkTTL(ttl time.Duration) (time.Duration, error) {
+	if ttl < 0 || ttl > s.options.MaxTTL {
+		return ttl, &InvalidError{Field: "ttlSeconds", Message: fmt.Sprintf("must be from 1 to %d", int64(s.options.MaxTTL/time.Second))}
 	}
-	for _, st := range s.seats {
-		if st.proxy == nil {
-			continue
-		}
-		c := candidate{proxy: st.proxy, active: st.active.len(), seat: st}
-		if first := st.active.first(); first != nil {
-			c.firstEnd = first.at
-		}
-		found.look(c)
-	}
-	return found
-}
-
-// Active is the number of active leases on the Proxy with this key and UID.
-func (s *Store) Active(key fleet.Key, uid string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.play(time.Now())
-	if st := s.seats[seatKey{key, uid}]; st != nil {
-		return st.active.len()
-	}
-	return 0
+	return ttl, nil
 }
 
 // ActiveByCluster is the number of active leases per cluster that has any,
 // those on Proxies that have left the fleet included.
 func (s *Store) ActiveByCluster() map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.play(time.Now())
+	now := s.enter()
+	defer s.leave(now)
 	return maps.Clone(s.byCluster)
 }
 
 // Cooldowns is the number of cooldowns that have not ended.
 func (s *Store) Cooldowns() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.play(time.Now())
-	return len(s.cooldowns)
+	now := s.enter()
+	defer s.leave(now)
+	return s.rests.len()
 }

@@ -11,54 +11,6 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
-const client = "default"
-
-// pool is a fleet with a store that follows it, as the app wires them.
-type pool struct {
-	*Store
-	fleet *fleet.Fleet
-}
-
-func newPool(options Options, proxies ...*fleet.Proxy) pool {
-	p := pool{Store: New(options), fleet: fleet.New(fleet.Options{AllowLocal: true})}
-	for _, px := range proxies {
-		p.fleet.Upsert(*px)
-	}
-	p.fleet.Follow(p.Observe)
-	return p
-}
-
-func (p pool) acquire(t *testing.T, req Request) Lease {
-	t.Helper()
-	l, err := p.Acquire(client, req)
-	if err != nil {
-		t.Fatalf("Acquire(%+v): %v", req, err)
-	}
-	return l
-}
-
-func (p pool) refused(t *testing.T, req Request) NoMatchError {
-	t.Helper()
-	l, err := p.Acquire(client, req)
-	var none *NoMatchError
-	if !errors.As(err, &none) {
-		t.Fatalf("Acquire(%+v) = %+v, %v; want a NoMatchError", req, l, err)
-	}
-	return *none
-}
-
-func (p pool) report(t *testing.T, id string, r Report) {
-	t.Helper()
-	if err := p.Report(client, id, r); err != nil {
-		t.Fatalf("Report(%+v): %v", r, err)
-	}
-}
-
-// pass lets the bubble's clock run.
-func pass(d time.Duration) { <-time.After(d) }
-
-func key(name string) fleet.Key { return proxy(name).Key }
-
 func TestALeaseSaysWhatWasGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(Options{}, proxy("a"), proxy("b", attr("region", "eu")))
@@ -83,7 +35,7 @@ func TestRequestsThatCanNeverBeGrantedAreRefused(t *testing.T) {
 		"ttlSeconds": {TTL: time.Hour + 1},
 	} {
 		var invalid *InvalidError
-		if _, err := p.Acquire(client, req); !errors.As(err, &invalid) || invalid.Field != field {
+		if _, err := p.Acquire(t.Context(), client, req); !errors.As(err, &invalid) || invalid.Field != field {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
@@ -111,7 +63,7 @@ func TestAProxyIsNotLeasedFromTheFlipOnAndKeepsItsLeases(t *testing.T) {
 	if none := p.refused(t, Request{}); none != (NoMatchError{Considered: 1, Unhealthy: 1}) {
 		t.Errorf("%+v", none)
 	}
-	if n := p.Active(key("a"), "uid-a"); n != 1 {
+	if n := p.active(key("a"), "uid-a"); n != 1 {
 		t.Errorf("%d active while unhealthy", n)
 	}
 	p.fleet.SetVerdict(key("a"), p.fleet.Get(key("a")).Subject(), fleet.Verdict{Health: fleet.Healthy})
@@ -143,11 +95,11 @@ func TestALeaseOutlivesItsProxy(t *testing.T) {
 		if got := p.acquire(t, Request{}); got.Proxy.UID != "another" || got.Active != 1 {
 			t.Errorf("a namesake inherited leases: %+v", got)
 		}
-		p.Release(client, l.ID)
-		if n := p.Active(key("a"), "uid-a"); n != 0 {
+		p.release(t, client, l.ID)
+		if n := p.active(key("a"), "uid-a"); n != 0 {
 			t.Errorf("%d active after release", n)
 		}
-		if n := p.Active(key("a"), "another"); n != 1 {
+		if n := p.active(key("a"), "another"); n != 1 {
 			t.Errorf("the release hit the namesake: %d", n)
 		}
 	})
@@ -162,7 +114,7 @@ func TestALeaseEndsAtItsInstantWithoutASweep(t *testing.T) {
 			t.Errorf("a nanosecond early: %+v", none)
 		}
 		pass(1)
-		if n := p.Active(key("a"), "uid-a"); n != 0 {
+		if n := p.active(key("a"), "uid-a"); n != 0 {
 			t.Errorf("%d active at the instant", n)
 		}
 		p.acquire(t, Request{})
@@ -172,19 +124,19 @@ func TestALeaseEndsAtItsInstantWithoutASweep(t *testing.T) {
 func TestReleaseIsIdempotentAndOnlyForTheOwner(t *testing.T) {
 	p := newPool(Options{}, proxy("a"))
 	l, other := p.acquire(t, Request{}), p.acquire(t, Request{})
-	p.Release("somebody", l.ID)
-	p.Release(client, "unknown")
-	p.Release(client, "")
-	if n := p.Active(key("a"), "uid-a"); n != 2 {
+	p.release(t, "somebody", l.ID)
+	p.release(t, client, "unknown")
+	p.release(t, client, "")
+	if n := p.active(key("a"), "uid-a"); n != 2 {
 		t.Errorf("%d active, want 2", n)
 	}
 	for range 3 {
-		p.Release(client, l.ID)
+		p.release(t, client, l.ID)
 	}
-	if n := p.Active(key("a"), "uid-a"); n != 1 {
+	if n := p.active(key("a"), "uid-a"); n != 1 {
 		t.Errorf("%d active, want 1: releasing twice must not free somebody else's", n)
 	}
-	p.Release(client, other.ID)
+	p.release(t, client, other.ID)
 	if n := len(p.ActiveByCluster()); n != 0 {
 		t.Errorf("%d clusters with active leases", n)
 	}
@@ -201,9 +153,9 @@ func TestReportsAreTakenForOneWindowAfterTheEnd(t *testing.T) {
 			}
 			pass(end)
 			if released {
-				p.Release(client, l.ID)
+				p.release(t, client, l.ID)
 				pass(time.Second)
-				p.Release(client, l.ID) // does not lengthen the window
+				p.release(t, client, l.ID) // does not lengthen the window
 				pass(time.Minute - time.Second - 1)
 			} else {
 				pass(time.Minute - 1)
@@ -231,7 +183,7 @@ func TestMaxLeasesHoldsUnderConcurrency(t *testing.T) {
 	for range 16 {
 		group.Go(func() {
 			for range 300 {
-				l, err := p.Acquire(client, Request{})
+				l, err := p.Acquire(t.Context(), client, Request{})
 				if err != nil {
 					continue
 				}
@@ -240,7 +192,7 @@ func TestMaxLeasesHoldsUnderConcurrency(t *testing.T) {
 					t.Errorf("%d leases on %s", got, l.Proxy.Name)
 				}
 				n.Add(-1)
-				p.Release(client, l.ID)
+				p.release(t, client, l.ID)
 			}
 		})
 	}
@@ -262,7 +214,7 @@ func TestNothingIsLeftWhenEverythingHasEnded(t *testing.T) {
 			l := p.acquire(t, Request{TTL: time.Duration(i+1) * time.Second, Target: string(rune('a' + i%26))})
 			p.report(t, l.ID, Report{Result: Banned})
 			if i%2 == 0 {
-				p.Release(client, l.ID)
+				p.release(t, client, l.ID)
 			}
 			if i%10 == 0 {
 				p.fleet.Delete(key("a"), "uid-a")
@@ -273,15 +225,8 @@ func TestNothingIsLeftWhenEverythingHasEnded(t *testing.T) {
 		// Nobody calls the store: this is the sweep's work alone.
 		pass(50*time.Second + 10*time.Minute + sweepInterval)
 		synctest.Wait()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for name, n := range map[string]int{
-			"seats": len(p.seats), "records": len(p.records), "turns": p.turns.len(),
-			"byCluster": len(p.byCluster), "cooldowns": len(p.cooldowns), "rests": p.rests.len(),
-		} {
-			if n != 0 {
-				t.Errorf("%d %s left", n, name)
-			}
+		if left := p.leftovers(); len(left) != 0 {
+			t.Errorf("left: %v", left)
 		}
 	})
 }
@@ -290,7 +235,7 @@ func TestALongLeaseThatIsReleasedFreesItsMemoryEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(Options{CooldownWindow: time.Second}, proxy("a"))
 		for range 100 {
-			p.Release(client, p.acquire(t, Request{TTL: 24 * time.Hour}).ID)
+			p.release(t, client, p.acquire(t, Request{TTL: 24 * time.Hour}).ID)
 		}
 		pass(time.Second)
 		p.sweep()

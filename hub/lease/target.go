@@ -74,7 +74,11 @@ func isHost(host string) bool {
 			return false
 		}
 	}
-	return strings.IndexFunc(host, func(r rune) bool {
-		return !unicode.In(r, unicode.L, unicode.M, unicode.N) && r != '-' && r != '_' && r != '.'
-	}) < 0
+	return !strings.ContainsFunc(host, func(r rune) bool {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
+			return false // as nearly all are
+		}
+		return !unicode.In(r, unicode.L, unicode.M, unicode.N)
+	})
 }

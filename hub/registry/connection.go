@@ -144,6 +144,9 @@ func dial(ctx context.Context, cred *credential, o Options, log logr.Logger, sus
 	}
 	secret := cfg.BearerToken
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{next, secret, conn} })
+	if o.Fence != nil {
+		cfg.Wrap(o.Fence) // outside of the guard, which has no words for what it says
+	}
 	var err error
 	if conn.http, err = rest.HTTPClientFor(cfg); err == nil {
 		conn.direct, err = client.New(cfg, client.Options{HTTPClient: conn.http, Scheme: o.Scheme, Mapper: mapper()})

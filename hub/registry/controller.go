@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -41,9 +42,9 @@ func SecretSelector() map[string]string {
 	return map[string]string{v1alpha1.LabelKubeconfig: "true"}
 }
 
-// SetUp adds the controller that reads kubeconfig Secrets and writes Spokes to
-// the hub cluster's manager. The manager's cache must be limited to namespace,
-// and its Secrets to SecretSelector.
+// SetUp adds the registry to the hub cluster's manager, with the controller that
+// reads kubeconfig Secrets on every replica, and on the leader writes Spokes. The
+// manager's cache must be limited to namespace, and its Secrets to SecretSelector.
 func (r *Registry) SetUp(mgr manager.Manager, namespace string) error {
 	c := &secretController{
 		registry: r, client: mgr.GetClient(), events: mgr.GetEventRecorder("proxy-operator"), namespace: namespace, counted: map[string]time.Time{},
@@ -55,13 +56,17 @@ func (r *Registry) SetUp(mgr manager.Manager, namespace string) error {
 		WatchesRawSource(c.wakeSource()).
 		WithOptions(controller.Options{
 			SkipNameValidation: ptr.To(true), // names need be unique in a hub, not in a process
+			NeedLeaderElection: ptr.To(false),
 			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](backoffFirst, backoffCap),
 		}).
 		Complete(c)
 	if err != nil {
 		return fmt.Errorf("set up the spoke controller: %w", err)
 	}
-	return mgr.Add(manager.RunnableFunc(c.expect))
+	r.mu.Lock()
+	r.catchUp = c.catchUp
+	r.mu.Unlock()
+	return errors.Join(mgr.Add(everywhere(c.expect)), mgr.Add(everywhere(r.Run)))
 }
 
 // secretController has one worker: it never waits for a spoke.
@@ -124,7 +129,8 @@ func countChanged(c fleet.Change) (cluster string, changed bool) {
 	}
 }
 
-// Reconcile makes the registry follow one Secret, and its Spoke the registry.
+// Reconcile makes the registry follow one Secret, and, where this hub leads, its
+// Spoke the registry.
 func (c *secretController) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	secret := &corev1.Secret{}
 	err := c.client.Get(ctx, req.NamespacedName, secret)
@@ -153,6 +159,9 @@ func (c *secretController) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		reg.pinned = "" // the hub's own cluster is whichever it runs in
 	}
 	s := c.registry.register(req.Name, reg)
+	if c.registry.leads() == nil {
+		return ctrl.Result{}, nil
+	}
 	wait, err := c.writeSpoke(ctx, spoke, secretOwner(secret, local), s)
 	return ctrl.Result{RequeueAfter: wait}, err
 }
@@ -212,7 +221,11 @@ func ownerUID(spoke *v1alpha1.Spoke) string {
 	return ""
 }
 
+// deleteSpoke deletes a Spoke that is not that of a Secret any more, where this hub leads.
 func (c *secretController) deleteSpoke(ctx context.Context, key types.NamespacedName) error {
+	if c.registry.leads() == nil {
+		return nil
+	}
 	spoke := &v1alpha1.Spoke{}
 	if err := c.client.Get(ctx, key, spoke); err != nil {
 		return client.IgnoreNotFound(err)

@@ -27,6 +27,9 @@
 // Losing a connection takes nothing out of the fleet: only removing the Secret
 // does, and that touches nothing in the spoke.
 //
+// All of this runs on every replica of a hub. The one that leads engages the
+// controllers and writes the Spokes (lead.go).
+//
 // The package trades memory for isolation: a goroutine, a client and informers
 // per spoke, instead of a shared pool that one slow spoke could fill.
 package registry

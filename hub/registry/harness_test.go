@@ -110,15 +110,36 @@ func started(t *testing.T) (*Registry, *engagements) {
 // startedWith is started, with contacts every interval.
 func startedWith(t *testing.T, interval time.Duration) (*Registry, *engagements) {
 	t.Helper()
-	r := New(options(t))
+	r, _ := following(t, interval)
+	e := &engagements{}
+	leading(t, r, e)
+	return r, e
+}
+
+// following is a registry of a hub that does not lead. It runs until it is stopped, or
+// the test ends.
+func following(t *testing.T, interval time.Duration) (r *Registry, stop func()) {
+	t.Helper()
+	r = New(options(t))
 	r.checkInterval = interval
 	r.expect(nil)
-	e := &engagements{}
+	return r, running(t, r.Run)
+}
+
+// leading has it lead.
+func leading(t *testing.T, r *Registry, e *engagements) (stop func()) {
+	t.Helper()
+	return running(t, func(ctx context.Context) error { return r.Start(ctx, e) })
+}
+
+func running(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.Start(ctx, e) }()
-	t.Cleanup(func() { cancel(); <-done })
-	return r, e
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return stop
 }
 
 // put registers a kubeconfig as that of the Secret with the spoke's name.

@@ -54,6 +54,8 @@ func (l *loop) step(ctx context.Context) {
 	case <-l.yield:
 		l.giveUp()
 		l.connect(ctx)
+	case <-l.lead:
+		l.takeOver(ctx)
 	case <-l.changed:
 		l.backoff = backoffFirst
 		if l.trying != nil && l.about != l.wanted() {

@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
@@ -60,6 +61,14 @@ func (h shown) create(o client.Object) {
 // hub runs a registry with its controller until it is stopped.
 func (h shown) hub() (r *Registry, stop func()) {
 	h.Helper()
+	r, lead, stop := h.replica()
+	lead()
+	return r, stop
+}
+
+// replica is a hub that leads when it is told to.
+func (h shown) replica() (r *Registry, lead, stop func()) {
+	h.Helper()
 	r = New(options(h.T))
 	mgr, err := ctrl.NewManager(h.config, ctrl.Options{
 		Scheme: r.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{
@@ -73,9 +82,20 @@ func (h shown) hub() (r *Registry, stop func()) {
 	if err := r.SetUp(mgr, system); err != nil {
 		h.Fatal(err)
 	}
+	elected := make(chan struct{})
+	// As multicluster-runtime's manager does it.
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		select {
+		case <-elected:
+			return r.Start(ctx, &engagements{})
+		case <-ctx.Done():
+			return nil
+		}
+	})); err != nil {
+		h.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
-	go func() { ended <- r.Start(ctx, &engagements{}) }()
+	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -86,7 +106,7 @@ func (h shown) hub() (r *Registry, stop func()) {
 		}
 	})
 	h.Cleanup(stop)
-	return r, stop
+	return r, sync.OnceFunc(func() { close(elected) }), stop
 }
 
 func (h shown) secret() *corev1.Secret {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -53,6 +54,9 @@ type Options struct {
 	// this name; empty: it is not registered.
 	LocalSpoke string
 	Local      *rest.Config
+	// Fence is put before all that goes to a spoke: it lets no write out that is not
+	// this hub's to make. Nil: there is none.
+	Fence func(http.RoundTripper) http.RoundTripper
 	// Scheme knows Proxy and the core kinds.
 	Scheme *runtime.Scheme
 	Log    logr.Logger
@@ -72,16 +76,22 @@ type Registry struct {
 	engaged map[string]*connection
 	// wake puts a spoke's name before the controller; nil until that runs.
 	wake func(name string)
-	// began is when Start ran, expected the spokes registered at that moment.
+	// catchUp has the controller look at every Spoke; nil: there is no controller.
+	catchUp func(context.Context) error
+	// began is when Run ran, expected the spokes registered at that moment.
 	began    time.Time
 	expected []string
 
-	// running is closed when Start has set ctx and aware, complete when all
-	// expected spokes are registered.
+	// running is closed when Run has begun, complete when all expected spokes are
+	// registered.
 	running, complete chan struct{}
 	isComplete        bool
-	ctx               context.Context
-	aware             multicluster.Aware
+	// ctx is what connections live in; it ends with the last of those who need them.
+	ctx    context.Context
+	end    context.CancelFunc
+	needed int
+	// aware are the controllers; nil: this hub does not lead.
+	aware multicluster.Aware
 }
 
 var (
@@ -91,7 +101,9 @@ var (
 
 // New returns a Registry without spokes.
 func New(o Options) *Registry {
-	return &Registry{Options: o, checkInterval: checkInterval, spokes: map[string]*spoke{}, engaged: map[string]*connection{}, running: make(chan struct{}), complete: make(chan struct{})}
+	r := &Registry{Options: o, checkInterval: checkInterval, spokes: map[string]*spoke{}, engaged: map[string]*connection{}, running: make(chan struct{}), complete: make(chan struct{})}
+	r.ctx, r.end = context.WithCancel(context.Background())
+	return r
 }
 
 // Get implements multicluster.Provider: it answers for engaged spokes alone.
@@ -138,16 +150,6 @@ func (i *identified) GetEventRecorderFor(name string) record.EventRecorder {
 // an index per spoke would cost memory per Proxy.
 func (r *Registry) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
 	return fmt.Errorf("registry keeps no indexes")
-}
-
-// Start implements multicluster.ProviderRunnable: spokes connect from here on.
-func (r *Registry) Start(ctx context.Context, aware multicluster.Aware) error {
-	r.mu.Lock()
-	r.ctx, r.aware, r.began = ctx, aware, time.Now()
-	r.mu.Unlock()
-	close(r.running)
-	<-ctx.Done()
-	return nil
 }
 
 // Settled says that every spoke that was registered when the hub started has
@@ -229,8 +231,8 @@ func (r *Registry) register(name string, reg registration) *spoke {
 	r.mu.Lock()
 	s := r.spokes[name]
 	r.mu.Unlock()
-	if s != nil && s.secret != reg.secret {
-		r.deregister(name) // another Secret has taken the name: nothing of the old one holds
+	if s != nil && (s.secret != reg.secret || r.outruled(s, reg)) {
+		r.deregister(name) // another Secret has taken the name, or the leader knows better: nothing of the old one holds
 		s = nil
 	}
 	if s == nil {

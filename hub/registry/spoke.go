@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
 )
@@ -54,7 +53,8 @@ type spoke struct {
 	stop     chan struct{}
 	changed  chan struct{} // one slot each: something new is wanted,
 	suspect  chan struct{} // an informer has lost its watch,
-	yield    chan struct{} // an older spoke waits for the cluster
+	yield    chan struct{} // an older spoke waits for the cluster,
+	lead     chan struct{} // this hub leads from here on
 	gate     gate
 
 	conn      *connection
@@ -84,7 +84,7 @@ type permit struct{ revoked atomic.Bool }
 func newSpoke(name string, reg registration, r *Registry) *spoke {
 	s := &spoke{
 		name: name, registry: r, log: r.Log.WithValues("spoke", name), secret: reg.secret, since: time.Now(),
-		stop: make(chan struct{}), changed: make(chan struct{}, 1), suspect: make(chan struct{}, 1), yield: make(chan struct{}, 1),
+		stop: make(chan struct{}), changed: make(chan struct{}, 1), suspect: make(chan struct{}, 1), yield: make(chan struct{}, 1), lead: make(chan struct{}, 1),
 		state: newState(reg.pinned), permit: &permit{}, claim: claim{spoke: name, holds: reg.pinned, created: reg.created},
 	}
 	s.gate.contested = func(others string) {
@@ -194,7 +194,7 @@ func (s *spoke) take(ctx context.Context, next *connection) error {
 		if ctx.Err() != nil {
 			return ctx.Err() // the hub ends, or the registration
 		}
-		err = &preflightError{v1alpha1.ReasonUnreachable, "the hub cannot work with the connection: " + worded(err)}
+		err = unusable(err)
 		s.closed(err)
 		return err
 	}
@@ -207,6 +207,11 @@ func (s *spoke) license(conn *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	conn.permit.Store(s.permit)
+}
+
+// unusable says that the hub could not put a connection to use.
+func unusable(err error) error {
+	return &preflightError{v1alpha1.ReasonUnreachable, "the hub cannot work with the connection: " + worded(err)}
 }
 
 // worded is the error in the words of a condition, unless it is not about a request.
@@ -255,12 +260,12 @@ func (s *spoke) engage(ctx context.Context, next *connection) error {
 	if s.standing == nil {
 		s.standing = &standing{conn: next}
 		next.standing.Store(s.standing)
-		var engagement context.Context
-		engagement, s.disengage = context.WithCancel(ctx)
-		err = s.registry.aware.Engage(engagement, multicluster.ClusterName(s.name), s.standing)
 	} else {
 		next.standing.Store(s.standing)
 		err = s.standing.swap(next)
+	}
+	if err == nil {
+		err = s.introduce(ctx)
 	}
 	if err == nil {
 		s.shown = next.identity.clusterUID
@@ -282,10 +287,10 @@ func (s *spoke) engage(ctx context.Context, next *connection) error {
 
 // drop gives the connection and the engagement up.
 func (s *spoke) drop() {
-	if s.standing != nil {
+	if s.disengage != nil {
 		s.disengage()
-		s.standing = nil
 	}
+	s.standing, s.disengage = nil, nil
 	if s.conn != nil {
 		s.registry.withdraw(s.name, s.conn)
 		s.conn.sever()

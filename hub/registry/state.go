@@ -124,6 +124,14 @@ func (s State) visible() State {
 // isLost says that a connection is up which does not answer any more.
 func (s State) isLost() bool { return s.serving && !s.Ready }
 
+// pinned takes note of the identity that another replica has found, where this one
+// has found none.
+func (s *State) pinned(clusterUID string) {
+	if s.ClusterUID == "" {
+		s.ClusterUID = clusterUID
+	}
+}
+
 // offered takes note of what the Secret holds now. server is empty for what is
 // refused at sight.
 func (s *State) offered(key, hash, server string) {

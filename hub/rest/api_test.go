@@ -16,6 +16,7 @@ import (
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/hub/lease"
 	"github.com/proxyfleet/proxy-operator/hub/rest"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/openapi"
 )
 
 const token = "s3cret-token"
@@ -23,7 +24,9 @@ const token = "s3cret-token"
 // api is a server on a real port, with a fleet and a store as the app wires them.
 type api struct {
 	t       *testing.T
+	client  *http.Client
 	addr    string
+	dial    func() (net.Conn, error)
 	fleet   *fleet.Fleet
 	leases  *lease.Store
 	metrics *outcomes
@@ -35,13 +38,20 @@ type api struct {
 // outcomes counts what the API reports.
 type outcomes struct {
 	sync.Mutex
-	seen []string
+	seen  []string
+	waits []time.Duration
 }
 
 func (o *outcomes) LeaseRequest(outcome string) {
 	o.Lock()
 	defer o.Unlock()
 	o.seen = append(o.seen, outcome)
+}
+
+func (o *outcomes) LeaseWait(d time.Duration) {
+	o.Lock()
+	defer o.Unlock()
+	o.waits = append(o.waits, d)
 }
 
 func (o *outcomes) String() string {
@@ -70,38 +80,63 @@ func (l *lines) String() string {
 
 func newAPI(t *testing.T, change func(*rest.Options), proxies ...fleet.Proxy) *api {
 	t.Helper()
-	a := &api{t: t, fleet: fleet.New(fleet.Options{AllowLocal: true}), leases: lease.New(lease.Options{}), metrics: &outcomes{}, log: &lines{}, done: make(chan error, 1)}
+	return newAPIOf(t, lease.Options{}, change, proxies...)
+}
+
+// newAPIOf is newAPI with a store that is set otherwise.
+func newAPIOf(t *testing.T, store lease.Options, change func(*rest.Options), proxies ...fleet.Proxy) *api {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := startAPI(t, l, store, change, proxies...)
+	a.addr, a.client = l.Addr().String(), plain
+	a.dial = func() (net.Conn, error) { return net.Dial("tcp", a.addr) }
+	return a
+}
+
+func startAPI(t *testing.T, l net.Listener, store lease.Options, change func(*rest.Options), proxies ...fleet.Proxy) *api {
+	t.Helper()
+	a := &api{t: t, fleet: fleet.New(fleet.Options{AllowLocal: true}), leases: lease.New(store), metrics: &outcomes{}, log: &lines{}, done: make(chan error, 1)}
 	for _, p := range proxies {
 		a.fleet.Upsert(p)
 	}
 	a.fleet.Follow(a.leases.Observe)
 	options := rest.Options{
-		Token: token, Fleet: a.fleet, Leases: a.leases, Metrics: a.metrics,
+		Token: token, Leases: a.leases, Metrics: a.metrics,
 		Log: funcr.New(a.log.add, funcr.Options{}),
 	}
 	if change != nil {
 		change(&options)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.addr = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	a.stop = cancel
 	go func() { a.done <- rest.New(options).Serve(ctx, l) }()
+	running, end := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.leases.Run(running) }()
 	t.Cleanup(func() {
 		cancel()
-		select {
-		case err := <-a.done:
-			if err != nil {
-				t.Errorf("Serve: %v", err)
-			}
-		case <-time.After(20 * time.Second):
-			t.Error("Serve did not return")
-		}
+		a.stopped()
+		end()
+		<-ended
 	})
 	return a
+}
+
+// stopped waits for the end of Serve. It may be asked more than once.
+func (a *api) stopped() {
+	a.t.Helper()
+	select {
+	case err := <-a.done:
+		if err != nil {
+			a.t.Errorf("Serve: %v", err)
+		}
+		a.done <- nil
+	case <-time.After(20 * time.Second):
+		a.t.Error("Serve did not return")
+	}
 }
 
 // answer is what came back.
@@ -127,27 +162,53 @@ var plain = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// call sends a request with the token; edits may change it.
+// call sends a request with the token; edits may change it. It holds the request and
+// its answer against the description.
 func (a *api) call(method, path, body string, edits ...func(*http.Request)) answer {
+	a.t.Helper()
+	got, err := a.try(method, path, body, edits...)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return got
+}
+
+// try is call for requests that may not be answered.
+func (a *api) try(method, path, body string, edits ...func(*http.Request)) (answer, error) {
 	a.t.Helper()
 	r, err := http.NewRequest(method, "http://"+a.addr+path, strings.NewReader(body))
 	if err != nil {
-		a.t.Fatal(err)
+		return answer{}, err
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
 	for _, edit := range edits {
 		edit(r)
 	}
-	resp, err := plain.Do(r)
+	resp, err := a.client.Do(r)
 	if err != nil {
-		a.t.Fatalf("%s %s: %v", method, path, err)
+		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		a.t.Fatalf("%s %s: %v", method, path, err)
+		return answer{}, err
 	}
-	return answer{resp.StatusCode, resp.Header, string(data), resp.Close}
+	got := answer{resp.StatusCode, resp.Header, string(data), resp.Close}
+	described(a.t, openapi.Request{Method: method, Path: r.URL.RequestURI(), Header: r.Header, Body: []byte(body)}, got)
+	return got, nil
+}
+
+// later is a call in the background.
+func (a *api) later(method, path, body string, edits ...func(*http.Request)) <-chan answer {
+	done := make(chan answer, 1)
+	go func() {
+		got, err := a.try(method, path, body, edits...)
+		if err != nil {
+			a.t.Errorf("%s %s %s: %v", method, path, body, err)
+		}
+		done <- got
+	}()
+	return done
 }
 
 // wantError checks status, code and the form that every error has.

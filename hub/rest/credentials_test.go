@@ -101,7 +101,7 @@ func TestNothingButALeasesURLShowsCredentials(t *testing.T) {
 	for _, call := range [][3]string{
 		{"GET", "/v1/proxies", ""}, {"GET", "/v1/proxies?healthy=true&cluster=c", ""}, {"GET", "/v1/clusters", ""},
 		{"POST", "/v1/leases", ""}, {"POST", "/v1/leases", "{"}, {"POST", id + "/report", `{"result":"no"}`},
-		{"POST", id + "/report", `{"result":"banned"}`}, {"GET", id, ""}, {"DELETE", id, ""}, {"POST", "/v1/leases", `{"target":"example.com"}`},
+		{"POST", id + "/report", `{"result":"banned"}`}, {"PUT", id, ""}, {"POST", id + "/renew", "{"}, {"DELETE", id, ""}, {"POST", "/v1/leases", `{"target":"example.com"}`},
 	} {
 		got := a.call(call[0], call[1], call[2])
 		shown = append(shown, got.body)
@@ -110,10 +110,7 @@ func TestNothingButALeasesURLShowsCredentials(t *testing.T) {
 		}
 	}
 	a.stop()
-	if err := <-a.done; err != nil {
-		t.Fatal(err)
-	}
-	a.done <- nil // for the cleanup
+	a.stopped()
 	for _, text := range append(shown, a.log.String()) {
 		for _, secret := range []string{"cr@wler", "hu$h", "cr%40wler", "hu%24h", "wler"} {
 			if strings.Contains(text, secret) {

@@ -2,95 +2,147 @@ package rest
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+	"sync"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// fields are the members of a JSON object by name, not yet decoded.
-type fields map[string]json.RawMessage
-
-// readFields reads the body as one JSON object with none but the known
-// members. An empty body is an empty object: every call's members are
-// optional, or missed by name. The Content-Type is not looked at: there is
-// nothing but JSON that it could be.
-func readFields(r *http.Request, known ...string) (fields, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, bodyError(err)
-	}
-	return parseFields(body, known...)
+// request is what a body is decoded into.
+type request interface {
+	// fields are the members that it takes.
+	fields() []string
+	// read takes one of them. It reads the value to its end, also when it is refused.
+	read(v *value, field string) error
 }
 
-func parseFields(body []byte, known ...string) (fields, error) {
-	if !utf8.Valid(body) {
-		return nil, invalid("the body is not UTF-8: send JSON in UTF-8")
+// body is what it takes to read one.
+type body struct {
+	limited io.LimitedReader
+	data    bytes.Buffer
+	value   value
+}
+
+var bodies = sync.Pool{New: func() any { return new(body) }}
+
+// decode reads the query, of which there must be none, and the body, as one JSON
+// object with none but the fields that the request takes. An empty body is an empty
+// object: every call's fields are optional, or missed by name. The Content-Type is not
+// looked at: there is nothing but JSON that it could be.
+func decode(r *http.Request, into request) error {
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
 	}
-	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, nil
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
 	}
-	var whole json.RawMessage
-	if err := json.Unmarshal(body, &whole); err != nil {
-		return nil, invalid("the body is not one JSON value: %s", syntax(err))
+	b := bodies.Get().(*body)
+	defer b.free()
+	// One byte more, to see that it is too many. To the end in any case: only then does
+	// net/http see a client hang up.
+	b.limited = io.LimitedReader{R: r.Body, N: maxBody + 1}
+	if _, err := b.data.ReadFrom(&b.limited); err != nil {
+		return bodyError(err)
 	}
-	all, ok, twice := members(whole)
-	if !ok {
-		return nil, invalid(`the body must be a JSON object: write for example {"ttlSeconds":300}`)
+	if b.data.Len() > maxBody {
+		return errTooLarge
 	}
-	if len(twice) > 0 {
-		return nil, invalid("the body names %s more than once: write each field once", quoted(twice))
+	return b.decode(into)
+}
+
+func (b *body) free() {
+	b.limited.R = nil
+	b.data.Reset()
+	if b.data.Cap() <= maxKept {
+		bodies.Put(b)
+	}
+}
+
+func (b *body) decode(into request) error {
+	data := b.data.Bytes()
+	tokens := &b.value.tokens
+	tokens.Reset(&b.data)
+	start, err := tokens.ReadToken()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return malformed(data, err, into.fields())
+	case start.Kind() != jsontext.KindBeginObject:
+		return invalid(`the body must be a JSON object: write for example {"ttlSeconds":300}`)
 	}
 	var unknown []string
-	for name := range all {
-		if !slices.Contains(known, name) {
-			unknown = append(unknown, name)
+	var wrong error
+	for tokens.PeekKind() != jsontext.KindEndObject {
+		name, err := tokens.ReadToken()
+		if err != nil {
+			return malformed(data, err, into.fields())
 		}
+		if i := slices.Index(into.fields(), name.String()); i >= 0 {
+			err = into.read(&b.value, into.fields()[i])
+		} else {
+			unknown = append(unknown, name.String())
+			err = tokens.SkipValue()
+		}
+		switch {
+		case err == nil:
+		case isMalformed(err):
+			return malformed(data, err, into.fields())
+		case wrong == nil:
+			wrong = err
+		}
+	}
+	if _, err := tokens.ReadToken(); err != nil {
+		return malformed(data, err, into.fields())
+	}
+	if rest := bytes.TrimLeft(tokens.UnreadBuffer(), " \t\r\n"); len(rest) > 0 {
+		return invalid("the body is not one JSON value: there is more after byte %d", tokens.InputOffset())
 	}
 	if len(unknown) > 0 {
-		return nil, invalid("unknown field %s: this call takes %s", quoted(unknown), strings.Join(known, ", "))
+		return invalid("unknown field %s: this call takes %s", quoted(unknown), strings.Join(into.fields(), ", "))
 	}
-	return all, nil
+	return wrong
 }
 
-// syntax says where the JSON breaks off.
-func syntax(err error) string {
-	var at *json.SyntaxError
-	if errors.As(err, &at) {
-		return fmt.Sprintf("%s (byte %d)", at.Error(), at.Offset)
-	}
-	return err.Error()
+func isMalformed(err error) bool {
+	var syntax *jsontext.SyntacticError
+	return errors.As(err, &syntax)
 }
 
-// members takes a valid JSON value apart if it is an object. encoding/json
-// alone would take the last of two members with one name, and TTLSECONDS for
-// ttlSeconds.
-func members(value json.RawMessage) (all fields, ok bool, twice []string) {
-	d := json.NewDecoder(bytes.NewReader(value))
-	if start, err := d.Token(); err != nil || start != json.Delim('{') {
-		return nil, false, nil
+// malformed says where the JSON breaks off, in the client's words.
+func malformed(data []byte, err error, known []string) error {
+	var at *jsontext.SyntacticError
+	if !errors.As(err, &at) {
+		return invalid("the body is not one JSON value: it breaks off")
 	}
-	all = fields{}
-	for d.More() {
-		token, err := d.Token()
-		name, isName := token.(string)
-		var raw json.RawMessage
-		if err != nil || !isName || d.Decode(&raw) != nil {
-			return nil, false, nil
+	field := "" // that it is in, if it is a known one
+	for name := range at.JSONPointer.Tokens() {
+		if slices.Contains(known, name) {
+			field = name
 		}
-		if _, again := all[name]; again {
-			twice = append(twice, name)
-		}
-		all[name] = raw
+		break
 	}
-	return all, true, twice
+	if errors.Is(err, jsontext.ErrDuplicateName) {
+		where, names := "the body", at.JSONPointer
+		if field != "" && names.Parent() != "" {
+			where = field
+		}
+		return invalid("%s names %s more than once: write each one once", where, quoted([]string{names.LastToken()}))
+	}
+	in := ""
+	if field != "" {
+		in = "in " + field + ", "
+	}
+	if !utf8.Valid(data) {
+		return invalid("the body is not UTF-8 (%safter byte %d): send JSON in UTF-8", in, at.ByteOffset)
+	}
+	return invalid("the body is not one JSON value: %s (%safter byte %d)", at.Err, in, at.ByteOffset)
 }
 
 // quoted lists names that came from outside: in order, safe to print, and not
@@ -111,70 +163,4 @@ func quoted(names []string) string {
 		fmt.Fprintf(&b, "%.60q", name)
 	}
 	return b.String()
-}
-
-// raw is the member's value, nil when it is absent or null.
-func (f fields) raw(name string) json.RawMessage {
-	if v := f[name]; string(v) != "null" {
-		return v
-	}
-	return nil
-}
-
-// text is a member that is a string; absent: empty.
-func (f fields) text(name string) (string, error) {
-	raw := f.raw(name)
-	if raw == nil {
-		return "", nil
-	}
-	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return "", invalid("%s must be a string", name)
-	}
-	return s, nil
-}
-
-// duration is a member that is a whole number of seconds, at least 1; absent:
-// zero. What no Duration can hold comes back as the longest there is, for
-// whoever knows the limit to refuse.
-func (f fields) duration(name string) (time.Duration, error) {
-	raw := f.raw(name)
-	if raw == nil {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if errors.Is(err, strconv.ErrRange) && raw[0] != '-' {
-		n, err = math.MaxInt64, nil
-	}
-	if err != nil || n < 1 {
-		return 0, invalid("%s must be a whole number of seconds, at least 1: leave it out for the default", name)
-	}
-	if n > math.MaxInt64/int64(time.Second) {
-		return math.MaxInt64, nil
-	}
-	return time.Duration(n) * time.Second, nil
-}
-
-// pairs is a member that is an object of strings; absent: none.
-func (f fields) pairs(name string) (map[string]string, error) {
-	raw := f.raw(name)
-	if raw == nil {
-		return nil, nil
-	}
-	all, ok, twice := members(raw)
-	if !ok {
-		return nil, invalid(`%s must be an object of strings: write for example {"region":"eu"}`, name)
-	}
-	if len(twice) > 0 {
-		return nil, invalid("%s names %s more than once: write each key once", name, quoted(twice))
-	}
-	out := make(map[string]string, len(all))
-	for key, value := range all {
-		var s *string
-		if json.Unmarshal(value, &s) != nil || s == nil {
-			return nil, invalid("%s: the value of %.60q must be a string", name, key)
-		}
-		out[key] = *s
-	}
-	return out, nil
 }

@@ -3,10 +3,13 @@ package rest
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
@@ -19,7 +22,7 @@ func mustBePolite(t *testing.T, err error) {
 	t.Helper()
 	var bad *lease.InvalidError
 	var refused *requestError
-	if err == nil || errors.Is(err, lease.ErrInvalidResult) {
+	if err == nil {
 		return
 	}
 	if !errors.As(err, &refused) && !errors.As(err, &bad) {
@@ -30,25 +33,75 @@ func mustBePolite(t *testing.T, err error) {
 	}
 }
 
+// FuzzBodies: every call that reads a body takes it or refuses it; what it takes is
+// JSON by encoding/json as well, and means the same there.
 func FuzzBodies(f *testing.F) {
 	for _, seed := range []string{
-		`{"selector":{"region":"eu"},"cluster":"eu-west","ttlSeconds":300,"target":"example.com"}`,
+		`{"selector":{"region":"eu"},"cluster":"eu-west","ttlSeconds":300,"target":"example.com","waitSeconds":5}`,
 		`{"result":"ok","target":"x","cooldownSeconds":1}`, `{"ttlSeconds":1e999}`, `{"a":{}}x`, `{"selector":{"a":null}}`,
-		"{\"\xff\":1}", `{"\ud800":1}`, `{"result":` + strings.Repeat("[", 100), ``, `null`, `{"":""}`,
+		"{\"\xff\":1}", `{"\ud800":1}`, `{"result":` + strings.Repeat("[", 100), ``, `null`, `{"":""}`, `{"ttlSeconds":1}{}`,
+		`{"selector":{"a":"b","a":"c"}}`, `{"\u0074tlSeconds":7}`, `{"ttlSeconds":-0}`, `{"waitSeconds":0.0}`, `{"x":{"y":1,"y":2}}`,
 	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		req, err := readAcquire(httptest.NewRequest(http.MethodPost, "/v1/leases", strings.NewReader(body)))
-		mustBePolite(t, err)
-		if err == nil && req.TTL < 0 {
-			t.Errorf("ttl %v from %q", req.TTL, body)
+		for _, into := range []request{&acquireRequest{}, &renewRequest{}, &reportRequest{}} {
+			err := decode(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body)), into)
+			mustBePolite(t, err)
+			if err == nil && strings.Trim(body, " \t\r\n") != "" {
+				mustMeanTheSame(t, body, into)
+			}
 		}
-		if err == nil && strings.TrimSpace(body) != "" && !json.Valid([]byte(body)) {
-			t.Errorf("took %q", body)
+	})
+}
+
+// mustMeanTheSame compares what was taken with what encoding/json reads.
+func mustMeanTheSame(t *testing.T, body string, got request) {
+	t.Helper()
+	var loose struct {
+		Selector                                 map[string]string
+		Cluster, Target, Result                  string
+		TTLSeconds, WaitSeconds, CooldownSeconds json.Number
+	}
+	if err := json.Unmarshal([]byte(body), &loose); err != nil {
+		t.Fatalf("took %q: %v", body, err)
+	}
+	in := func(n json.Number) time.Duration {
+		i, _ := strconv.ParseInt(n.String(), 10, 64)
+		return seconds(i)
+	}
+	switch got := got.(type) {
+	case *acquireRequest:
+		want := acquireRequest{loose.Selector, loose.Cluster, loose.Target, in(loose.TTLSeconds), in(loose.WaitSeconds)}
+		if !maps.Equal(got.Selector, want.Selector) || got.Cluster != want.Cluster || got.Target != want.Target || got.TTL != want.TTL || got.Wait != want.Wait {
+			t.Errorf("%q is %+v, want %+v", body, got, want)
 		}
-		_, err = readReport(httptest.NewRequest(http.MethodPost, "/v1/leases/x/report", strings.NewReader(body)))
+	case *renewRequest:
+		if want := in(loose.TTLSeconds); got.TTL != want {
+			t.Errorf("%q is %v, want %v", body, got.TTL, want)
+		}
+	case *reportRequest:
+		if want := (lease.Report{Result: lease.Result(loose.Result), Target: loose.Target, Cooldown: in(loose.CooldownSeconds)}); got.Report != want {
+			t.Errorf("%q is %+v, want %+v", body, got, want)
+		}
+	}
+}
+
+// FuzzIdempotencyKeys: what is taken is what was sent.
+func FuzzIdempotencyKeys(f *testing.F) {
+	for _, seed := range []string{"", "a", " ", "a b", "\x7f", "ü", strings.Repeat("x", 255), strings.Repeat("x", 256)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		got, err := idempotencyKey([]string{key})
 		mustBePolite(t, err)
+		visible := key != "" && len(key) <= 255 && strings.Trim(key, "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~") == ""
+		if (err == nil) != visible || err == nil && got != key {
+			t.Errorf("%q is taken as %q, %v", key, got, err)
+		}
+		if _, err := idempotencyKey([]string{key, key}); err == nil {
+			t.Errorf("%q is taken twice", key)
+		}
 	})
 }
 
@@ -66,8 +119,17 @@ func FuzzQueries(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if page, _ := q.page(all); len(page) > q.limit {
-			t.Errorf("%q: a page of %d", raw, len(page))
+		var page struct {
+			Proxies []struct{}
+			Count   int
+		}
+		text := q.appendPage(nil, func(_ fleet.Key, visit func(*fleet.Proxy, int) bool) {
+			for i := 0; i < len(all) && visit(all[i], i); i++ {
+				continue
+			}
+		})
+		if err := json.Unmarshal(text, &page); err != nil || len(page.Proxies) > q.limit || len(page.Proxies) != page.Count {
+			t.Errorf("%q: %v, a page %s", raw, err, text)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package rest_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,6 +48,7 @@ func TestOnlyTheTokenOpensTheAPI(t *testing.T) {
 			with := func(r *http.Request) { r.Header["Authorization"] = tc.header }
 			for _, call := range [][2]string{
 				{"GET", "/v1/proxies"}, {"GET", "/v1/clusters"}, {"POST", "/v1/leases"}, {"DELETE", "/v1/leases/x"}, {"POST", "/v1/leases/x/report"},
+				{"GET", "/v1/leases/x"}, {"POST", "/v1/leases/x/renew"}, {"GET", "/openapi.yaml"},
 				{"GET", "/nowhere"}, {"PUT", "/v1/leases"}, {"GET", "/healthz/"}, {"GET", "//healthz"}, {"GET", "/v1/..%2fhealthz"},
 			} {
 				got := a.call(call[0], call[1], "", with)
@@ -79,7 +81,8 @@ func TestPathsThatAreNoneAre404WithoutARedirect(t *testing.T) {
 	for _, path := range []string{
 		"/", "/v1", "/v1/", "/v1//leases", "//v1/leases", "//v1//leases", "/v1/leases/", "/v1/leases//report", "/v1/./leases",
 		"/v1/../v1/leases", "/V1/leases", "/v1/%6ceases", "/v1%2Fleases", "/v1/leases%00", "/v1/leases/x/report/", "/v1/leases/x/y/report",
-		"/v1/leases/x/renew", "/v1/clusters/", "/v1/clusters/c", "/v1/gc", "/openapi.yaml", "/metrics", "/debug/pprof/", "/healthz/", "/%68ealthz",
+		"/v1/leases/x/renew/", "/v1/leases//renew", "/v1/leases/x/Renew", "/v1/leases/x%2Frenew/y", "/v1/clusters/", "/v1/clusters/c", "/v1/gc",
+		"/openapi.yaml/", "/openapi.yml", "/openapi", "/OPENAPI.yaml", "/metrics", "/debug/pprof/", "/healthz/", "/%68ealthz",
 	} {
 		for _, method := range []string{"GET", "POST", "DELETE", "BREW"} {
 			a.wantError(a.call(method, path, ""), http.StatusNotFound, "not_found")
@@ -94,11 +97,13 @@ func TestMethodsThatAreNotAllowedAreTold(t *testing.T) {
 		"/v1/proxies":         "GET, HEAD",
 		"/v1/clusters":        "GET, HEAD",
 		"/v1/leases":          "POST",
-		"/v1/leases/x":        "DELETE",
+		"/openapi.yaml":       "GET, HEAD",
+		"/v1/leases/x":        "GET, HEAD, DELETE",
+		"/v1/leases/x/renew":  "POST",
 		"/v1/leases/x/report": "POST",
 	} {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"} {
-			if strings.Contains(allow, method) {
+			if slices.Contains(strings.Split(allow, ", "), method) {
 				continue
 			}
 			got := a.call(method, path, "")
@@ -128,6 +133,12 @@ func TestBodiesOver64KiBAreRefused(t *testing.T) {
 		"a byte more, chunked": a.call("POST", "/v1/leases", "", chunked(fill(64<<10+1))),
 		"much more, chunked":   a.call("POST", "/v1/leases", "", chunked(fill(200<<10))),
 		"a report":             a.call("POST", "/v1/leases/"+id+"/report", fill(100<<10)),
+		"a renewal":            a.call("POST", "/v1/leases/"+id+"/renew", fill(100<<10)),
+		"a look":               a.call("GET", "/v1/leases/"+id, fill(100<<10)),
+		"the list":             a.call("GET", "/v1/proxies", fill(100<<10)),
+		"the clusters":         a.call("GET", "/v1/clusters", fill(100<<10)),
+		"the description":      a.call("GET", "/openapi.yaml", fill(100<<10)),
+		"the health":           a.call("GET", "/healthz", fill(100<<10)),
 		"where none is read":   a.call("DELETE", "/v1/leases/"+id, fill(100<<10)),
 		"on an unknown path":   a.call("POST", "/nowhere", fill(100<<10)),
 	} {
@@ -175,10 +186,7 @@ func TestTheLogHasALinePerRequestAndNoSecrets(t *testing.T) {
 	a.call("GET", "/nowhere", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong-secret") })
 	a.call("GET", "/healthz", "")
 	a.stop()
-	if err := <-a.done; err != nil {
-		t.Fatal(err)
-	}
-	a.done <- nil // for the cleanup
+	a.stopped()
 	log := a.log.String()
 	for _, want := range []string{
 		`"method"="GET" "path"="/v1/proxies" "status"=200 "duration"=`,

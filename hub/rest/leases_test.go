@@ -3,6 +3,7 @@ package rest_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +38,7 @@ func TestALeaseOnTheWire(t *testing.T) {
 
 func TestWhatAProxyLacksIsLeftOutOfItsLease(t *testing.T) {
 	a := newAPI(t, nil, px("c/n/a", func(p *fleet.Proxy) { p.Host, p.Verdict.Latency = "2001:db8::1", 0 }))
-	for i, body := range []string{"", "  \n", "{}", `{"selector":null,"cluster":null,"target":null,"ttlSeconds":null}`, `{"selector":{},"cluster":"","target":""}`} {
+	for i, body := range []string{"", "  \n", "{}", `{"selector":null,"cluster":null,"target":null,"ttlSeconds":null,"waitSeconds":null}`, `{"selector":{},"cluster":"","target":""}`} {
 		got := a.call("POST", "/v1/leases", body)
 		if got.status != http.StatusCreated {
 			t.Fatalf("%q: %d %s", body, got.status, got.body)
@@ -126,48 +127,73 @@ func TestReportsThatAreRefused(t *testing.T) {
 	}
 }
 
+// refused is a body that an acquire refuses, and what the message says.
+type refused struct {
+	name, body string
+	says       []string
+}
+
+var notJSON = []refused{
+	{"not JSON", `{"ttlSeconds":`, []string{"not one JSON value", "byte 14"}},
+	{"two values", `{} {}`, []string{"not one JSON value", "more after byte 2"}},
+	{"trailing garbage", `{}x`, []string{"not one JSON value", "more after byte 2"}},
+	{"trailing comma", `{"ttlSeconds":1,}`, []string{"not one JSON value"}},
+	{"an array", `[]`, []string{"must be a JSON object"}},
+	{"a string", `"{}"`, []string{"must be a JSON object"}},
+	{"null", `null`, []string{"must be a JSON object"}},
+	{"not UTF-8", "{\"target\":\"\xff\"}", []string{"not UTF-8"}},
+	{"not UTF-8 in a name", "{\"\xff\":1}", []string{"not UTF-8"}},
+	{"not UTF-8 between", "{\"ttlSeconds\":1\xff}", []string{"not UTF-8"}},
+	{"half a surrogate pair", `{"target":"\ud800"}`, []string{"invalid surrogate pair", "in target"}},
+	{"half a surrogate pair, the other half", `{"selector":{"a":"\udc00x"}}`, []string{"invalid surrogate pair", "in selector"}},
+	{"half a surrogate pair in a name", `{"\ud800":1}`, []string{"invalid surrogate pair"}},
+	{"a control character", "{\"target\":\"a\nb\"}", []string{"invalid character", "in target"}},
+	{"a byte order mark", "\ufeff{}", []string{"not one JSON value"}},
+	{"very deep", `{"selector":` + strings.Repeat("[", 30000), []string{"exceeded max depth"}},
+	{"deep", `{"selector":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`, []string{"selector must be an object of strings"}},
+}
+
+var wrongFields = []refused{
+	{"unknown fields", `{"wait":1,"ttlSeconds":1,"ttl":2}`, []string{`unknown field "ttl", "wait": this call takes selector, cluster, target, ttlSeconds, waitSeconds`}},
+	{"another case", `{"TTLSeconds":1}`, []string{`"TTLSeconds"`}},
+	{"many unknown fields", manyFields(2000), []string{" and 1990 more"}},
+	{"another case of another field", `{"Selector":{}}`, []string{`"Selector"`}},
+	{"a field twice, spelt otherwise", `{"ttlSeconds":1,"\u0074tlSeconds":2}`, []string{`"ttlSeconds" more than once`}},
+	{"a field twice, once null", `{"ttlSeconds":null,"ttlSeconds":2}`, []string{`"ttlSeconds" more than once`}},
+	{"a field twice", `{"ttlSeconds":1,"ttlSeconds":86400}`, []string{`"ttlSeconds" more than once`}},
+	{"ttl a string", `{"ttlSeconds":"300"}`, []string{"ttlSeconds must be a whole number"}},
+	{"ttl a fraction", `{"ttlSeconds":1.5}`, []string{"ttlSeconds must be a whole number"}},
+	{"ttl zero", `{"ttlSeconds":0}`, []string{"at least 1"}},
+	{"ttl negative", `{"ttlSeconds":-1}`, []string{"at least 1"}},
+	{"ttl hugely negative", `{"ttlSeconds":-99999999999999999999}`, []string{"at least 1"}},
+	{"ttl a second too long", `{"ttlSeconds":86401}`, []string{"ttlSeconds must be from 1 to 86400"}},
+	{"ttl that overflows nanoseconds", `{"ttlSeconds":18446744074}`, []string{"ttlSeconds must be from 1 to 86400"}},
+	{"ttl that overflows everything", `{"ttlSeconds":` + strings.Repeat("9", 1000) + `}`, []string{"ttlSeconds must be from 1 to 86400"}},
+	{"ttl with an exponent", `{"ttlSeconds":1e999}`, []string{"ttlSeconds must be a whole number"}},
+	{"cluster a number", `{"cluster":1}`, []string{"cluster must be a string"}},
+	{"target an object", `{"target":{}}`, []string{"target must be a string"}},
+	{"target no host", `{"target":"https://"}`, []string{"target must be a host name or a URL"}},
+	{"selector a string", `{"selector":"region=eu"}`, []string{`write for example {"region":"eu"}`}},
+	{"selector value a number", `{"selector":{"tier":1}}`, []string{`selector: the value of "tier" must be a string`}},
+	{"selector value null", `{"selector":{"tier":null}}`, []string{`selector: the value of "tier" must be a string`}},
+	{"selector key twice", `{"selector":{"a":"b","a":"c"}}`, []string{`selector names "a" more than once`}},
+	{"selector key that cannot be", `{"selector":{"Region":"eu"}}`, []string{`selector has a key "Region"`, "lower-case"}},
+	{"selector value that cannot be", `{"selector":{"region":"eu west"}}`, []string{`selector has a value "eu west" of region`}},
+	{"a selector of 33", `{"selector":` + pairs(33) + `}`, []string{"selector", "32"}},
+	{"wait a string", `{"waitSeconds":"5"}`, []string{"waitSeconds must be a whole number from 0 to 50"}},
+	{"wait a fraction", `{"waitSeconds":0.5}`, []string{"waitSeconds must be a whole number from 0 to 50"}},
+	{"wait with an exponent", `{"waitSeconds":1e1}`, []string{"waitSeconds must be a whole number from 0 to 50"}},
+	{"wait negative", `{"waitSeconds":-1}`, []string{"waitSeconds must be a whole number from 0 to 50"}},
+	{"wait a second too long", `{"waitSeconds":51}`, []string{"waitSeconds must be a whole number from 0 to 50"}},
+	{"wait that overflows nanoseconds", `{"waitSeconds":18446744074}`, []string{"waitSeconds must be a whole number from 0 to 50"}},
+	{"wait that overflows everything", `{"waitSeconds":` + strings.Repeat("9", 1000) + `}`, []string{"waitSeconds must be a whole number from 0 to 50"}},
+	{"wait an array", `{"waitSeconds":[` + strings.Repeat("[],", 2000) + `[]]}`, []string{"waitSeconds must be a whole number from 0 to 50"}},
+	{"cut off in a string", `{"target":"exam`, []string{"not one JSON value", "in target"}},
+}
+
 func TestLeaseRequestsThatAreRefused(t *testing.T) {
 	a := newAPI(t, nil, px("c/n/a"))
-	for _, tc := range []struct {
-		name, body string
-		says       []string
-	}{
-		{"not JSON", `{"ttlSeconds":`, []string{"not one JSON value", "byte 14"}},
-		{"two values", `{} {}`, []string{"after top-level value"}},
-		{"trailing garbage", `{}x`, []string{"after top-level value", "byte 3"}},
-		{"trailing comma", `{"ttlSeconds":1,}`, []string{"not one JSON value"}},
-		{"an array", `[]`, []string{"must be a JSON object"}},
-		{"a string", `"{}"`, []string{"must be a JSON object"}},
-		{"null", `null`, []string{"must be a JSON object"}},
-		{"not UTF-8", "{\"target\":\"\xff\"}", []string{"not UTF-8"}},
-		{"half a surrogate pair", `{"target":"\ud800"}`, []string{"target must be"}},
-		{"a byte order mark", "\ufeff{}", []string{"not one JSON value"}},
-		{"very deep", `{"selector":` + strings.Repeat("[", 30000), []string{"exceeded max depth"}},
-		{"deep", `{"selector":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`, []string{"selector must be an object of strings"}},
-		{"unknown fields", `{"wait":1,"ttlSeconds":1,"ttl":2}`, []string{`unknown field "ttl", "wait": this call takes selector, cluster, target, ttlSeconds`}},
-		{"another case", `{"TTLSeconds":1}`, []string{`"TTLSeconds"`}},
-		{"many unknown fields", manyFields(2000), []string{" and 1990 more"}},
-		{"a field twice", `{"ttlSeconds":1,"ttlSeconds":86400}`, []string{`"ttlSeconds" more than once`}},
-		{"ttl a string", `{"ttlSeconds":"300"}`, []string{"ttlSeconds must be a whole number"}},
-		{"ttl a fraction", `{"ttlSeconds":1.5}`, []string{"ttlSeconds must be a whole number"}},
-		{"ttl zero", `{"ttlSeconds":0}`, []string{"at least 1"}},
-		{"ttl negative", `{"ttlSeconds":-1}`, []string{"at least 1"}},
-		{"ttl hugely negative", `{"ttlSeconds":-99999999999999999999}`, []string{"at least 1"}},
-		{"ttl a second too long", `{"ttlSeconds":86401}`, []string{"ttlSeconds must be from 1 to 86400"}},
-		{"ttl that overflows nanoseconds", `{"ttlSeconds":18446744074}`, []string{"ttlSeconds must be from 1 to 86400"}},
-		{"ttl that overflows everything", `{"ttlSeconds":` + strings.Repeat("9", 1000) + `}`, []string{"ttlSeconds must be from 1 to 86400"}},
-		{"ttl with an exponent", `{"ttlSeconds":1e999}`, []string{"ttlSeconds must be a whole number"}},
-		{"cluster a number", `{"cluster":1}`, []string{"cluster must be a string"}},
-		{"target an object", `{"target":{}}`, []string{"target must be a string"}},
-		{"target no host", `{"target":"https://"}`, []string{"target must be a host name or a URL"}},
-		{"selector a string", `{"selector":"region=eu"}`, []string{`write for example {"region":"eu"}`}},
-		{"selector value a number", `{"selector":{"tier":1}}`, []string{`selector: the value of "tier" must be a string`}},
-		{"selector value null", `{"selector":{"tier":null}}`, []string{`selector: the value of "tier" must be a string`}},
-		{"selector key twice", `{"selector":{"a":"b","a":"c"}}`, []string{`selector names "a" more than once`}},
-		{"selector key that cannot be", `{"selector":{"Region":"eu"}}`, []string{`selector has a key "Region"`, "lower-case"}},
-		{"selector value that cannot be", `{"selector":{"region":"eu west"}}`, []string{`selector has a value "eu west" of region`}},
-		{"a field of a later version", `{"waitSeconds":5}`, []string{`"waitSeconds"`}},
-	} {
+	for _, tc := range slices.Concat(notJSON, wrongFields) {
 		t.Run(tc.name, func(t *testing.T) {
 			a.t = t
 			got := a.call("POST", "/v1/leases", tc.body)
@@ -188,6 +214,15 @@ func TestLeaseRequestsThatAreRefused(t *testing.T) {
 	if seen := a.metrics.String(); strings.Trim(seen, "invald ") != "" || !strings.HasPrefix(seen, "invalid") {
 		t.Errorf("outcomes %s", seen)
 	}
+}
+
+// pairs is a selector of so many.
+func pairs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"k%d":"v"`, i)
+	}
+	return "{" + b.String()[1:] + "}"
 }
 
 func manyFields(n int) string {

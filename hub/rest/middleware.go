@@ -10,73 +10,55 @@ import (
 	"time"
 )
 
-// response remembers the status that was sent.
-type response struct {
-	http.ResponseWriter
-	status int // zero: nothing sent yet
-}
-
-func (r *response) WriteHeader(status int) {
-	if r.status == 0 && status >= http.StatusOK {
-		r.status = status
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *response) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+// step is what an exchange passes through.
+type step func(*exchange)
 
 // recovered turns a panic into a 500, or cuts the connection when an answer
 // is half sent: it must not look whole.
-func (s *Server) recovered(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sent := &response{ResponseWriter: w}
+func (s *Server) recovered(next step) step {
+	return func(x *exchange) {
 		defer func() {
 			cause := recover()
 			if cause == nil {
 				return
 			}
 			s.options.Log.Error(fmt.Errorf("panic: %v", cause), "request panicked", "stack", string(debug.Stack()))
-			if sent.status != 0 {
+			if x.status != 0 {
 				panic(http.ErrAbortHandler)
 			}
-			writeJSON(sent, http.StatusInternalServerError, errorBody{"internal", "the hub could not answer this request: its log says why"})
+			s.fail(x, errInternal)
 		}()
-		next.ServeHTTP(sent, r)
-	})
+		next(x)
+	}
 }
 
 // logged writes a line per request. The path carries no secret; queries,
 // headers and bodies stay out. Probes of /healthz are for the curious alone.
-func (s *Server) logged(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) logged(next step) step {
+	return func(x *exchange) {
 		start := time.Now()
-		sent := &response{ResponseWriter: w}
 		returned := false
 		defer func() {
+			status := x.status
 			switch {
 			case !returned: // panicking, and the answer is not ours to write
-				sent.status = http.StatusInternalServerError
-			case sent.status == 0:
-				sent.status = http.StatusOK
+				status = http.StatusInternalServerError
+			case x.hungUp:
+				status = statusHungUp
+			case status == 0:
+				status = http.StatusOK
 			}
 			log := s.options.Log
-			if r.URL.EscapedPath() == healthPath {
+			if x.path == healthPath {
 				log = log.V(1)
 			}
-			log.Info("request", "method", clip(r.Method), "path", clip(r.URL.EscapedPath()),
-				"status", sent.status, "duration", time.Since(start).String())
+			if log.Enabled() {
+				log.Info("request", "method", clip(x.request.Method), "path", clip(x.path), "status", status, "duration", time.Since(start).String())
+			}
 		}()
-		next.ServeHTTP(sent, r)
+		next(x)
 		returned = true
-	})
+	}
 }
 
 // clip keeps a hostile client from filling the log.
@@ -88,36 +70,32 @@ func clip(s string) string {
 	return s
 }
 
-// limited refuses a body that says it is too large, and stops reading one
-// that turns out to be.
-func (s *Server) limited(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength > maxBody {
-			s.fail(w, r, errTooLarge)
+// limited refuses a body that says it is too large. One that turns out to be is
+// refused where it is read.
+func (s *Server) limited(next step) step {
+	return func(x *exchange) {
+		if x.request.ContentLength > maxBody {
+			s.fail(x, errTooLarge)
 			return
 		}
-		// A copy: net/http must find its own body in r, or it waits for one that
-		// a client with Expect: 100-continue withholds until it is told to send.
-		bounded := *r
-		bounded.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		next.ServeHTTP(w, &bounded)
-	})
+		next(x)
+	}
 }
 
 // authenticated lets those in who know the token. Hashes are compared, so that
 // the time it takes tells neither the token nor its length.
-func (s *Server) authenticated(next http.Handler) http.Handler {
+func (s *Server) authenticated(next step) step {
 	if s.options.Token == "" {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.EscapedPath() != healthPath && !s.knows(r.Header.Values("Authorization")) {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			s.fail(w, r, &requestError{http.StatusUnauthorized, "unauthorized", "send the header Authorization: Bearer TOKEN with the hub's discovery token"})
+	return func(x *exchange) {
+		if x.path != healthPath && !s.knows(x.request.Header["Authorization"]) {
+			x.Header().Set("WWW-Authenticate", "Bearer")
+			s.fail(x, errUnauthorized)
 			return
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(x)
+	}
 }
 
 func (s *Server) knows(authorization []string) bool {

@@ -37,24 +37,30 @@ func (q *listQuery) matches(p *fleet.Proxy) bool {
 		lease.Selects(q.attributes, p.Attributes)
 }
 
-// page returns the Proxies of one page, of all that are given in the order of
-// their keys, and whether others follow. It goes on after a key, not a number,
-// so Proxies that come and go between two pages neither repeat nor hide others.
-func (q *listQuery) page(all []*fleet.Proxy) (page []*fleet.Proxy, more bool) {
-	start, found := slices.BinarySearchFunc(all, q.after, func(p *fleet.Proxy, k fleet.Key) int { return p.Compare(k) })
-	if found {
-		start++
-	}
-	for _, p := range all[start:] {
-		if !q.matches(p) {
-			continue
+// appendPage is the page on the wire. It goes on after a key, not a number, so Proxies
+// that come and go between two pages neither repeat nor hide others. list visits the
+// Proxies after a key in order.
+func (q *listQuery) appendPage(b []byte, list func(after fleet.Key, visit func(p *fleet.Proxy, active int) (more bool))) []byte {
+	b = append(b, `{"proxies":[`...)
+	count, next := 0, ""
+	var last fleet.Key
+	list(q.after, func(p *fleet.Proxy, active int) bool {
+		switch {
+		case !q.matches(p):
+			return true
+		case count == q.limit:
+			next = encodeToken(last)
+			return false
+		case count > 0:
+			b = append(b, ',')
 		}
-		if len(page) == q.limit {
-			return page, true
-		}
-		page = append(page, p)
-	}
-	return page, false
+		b = appendProxy(b, p, p, active, false)
+		count, last = count+1, p.Key
+		return true
+	})
+	b = appendNumber(b, `],"count":`, count)
+	b = appendText(b, `,"continue":`, next)
+	return append(b, '}')
 }
 
 // parseQuery splits a query into parameters that are each given once.
@@ -82,6 +88,9 @@ func parseQuery(raw string) (map[string]string, error) {
 
 // noQuery is for the calls that take no query parameters.
 func noQuery(raw string) error {
+	if raw == "" {
+		return nil
+	}
 	given, err := parseQuery(raw)
 	if err != nil || len(given) == 0 {
 		return err

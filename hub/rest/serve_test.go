@@ -1,7 +1,6 @@
 package rest_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,45 +8,14 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/hub/lease"
 	"github.com/proxyfleet/proxy-operator/hub/rest"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/openapi"
 )
-
-// send writes a part of a request on a connection of its own.
-func (a *api) send(part string) net.Conn {
-	a.t.Helper()
-	c, err := net.Dial("tcp", a.addr)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.t.Cleanup(func() { _ = c.Close() })
-	if _, err := io.WriteString(c, part); err != nil {
-		a.t.Fatal(err)
-	}
-	return c
-}
-
-// read takes the answer off a connection.
-func read(t *testing.T, c net.Conn) answer {
-	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{resp.StatusCode, resp.Header, string(data), resp.Close}
-}
 
 const slowLease = "POST /v1/leases HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer " + token + "\r\nContent-Length: 20\r\n\r\n"
 
@@ -63,7 +31,7 @@ func TestAClientThatWaitsToBeToldToSendIsAnsweredAtOnce(t *testing.T) {
 		{"DELETE /v1/leases/x HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer " + token + "\r\n", http.StatusNoContent},
 	} {
 		began := time.Now()
-		got := read(t, a.send(tc.start+"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"))
+		got := a.send(tc.start + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n").read()
 		if took := time.Since(began); got.status != tc.status || took > 10*time.Second {
 			t.Errorf("%.40q: %d after %s, want %d at once", tc.start, got.status, took.Round(time.Millisecond), tc.status)
 		}
@@ -72,25 +40,45 @@ func TestAClientThatWaitsToBeToldToSendIsAnsweredAtOnce(t *testing.T) {
 
 func TestSlowClientsDelayNobody(t *testing.T) {
 	a := newAPI(t, nil, px("c/n/a"))
-	var slow net.Conn
-	for range 50 {
-		a.send("POST /v1/lea")                            // half a request line
-		a.send("GET /v1/proxies HTTP/1.1\r\nHost: hub\r") // half the headers
-		slow = a.send(slowLease + `{"ttlSeconds"`)        // half the body
+	for i := range 2000 { // a page that fits into no buffer
+		a.fleet.Upsert(px(fmt.Sprintf("d/n/p%04d", i), func(p *fleet.Proxy) { p.Provisioned = false }))
 	}
-	start := time.Now()
-	a.lease("")
-	if took := time.Since(start); took > 4*time.Second { // less than the shortest timeout of the server
-		t.Errorf("a lease took %v", took)
+	const page = "GET /v1/proxies?limit=5000 HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer " + token + "\r\n\r\n"
+	var slow, idle *conn
+	for range 4 {
+		a.send(strings.Repeat(page, 8)) // reads none of its answers
 	}
-	if n := a.leases.ActiveByCluster()["c"]; n != 1 {
+	for range 200 {
+		idle = a.connect()                           // never says a word
+		a.send("POST /v1/lea")                       // half a request line
+		a.send("GET / HTTP/1.1\r\nHost:")            // half the headers
+		slow = a.send(slowLease + "{\"ttlSeconds\"") // half the body
+	}
+	// They are still there, and so is everybody else.
+	var ids []string
+	for range 20 {
+		ids = append(ids, a.lease(""))
+	}
+	for _, id := range ids {
+		a.call("DELETE", "/v1/leases/"+id, "")
+	}
+	if n := a.leases.ActiveByCluster()["c"]; n != 0 {
 		t.Errorf("%d leases; half a body granted one", n)
 	}
-	if _, err := io.WriteString(slow, `:    1}`); err != nil {
-		t.Fatal(err)
-	}
-	if got := read(t, slow); got.status != http.StatusCreated {
+	slow.send(":    1}")
+	if got := slow.read(); got.status != http.StatusCreated {
 		t.Errorf("the slow one in the end: %d %s", got.status, got.body)
+	}
+	idle.send(page)
+	if got := idle.read(); got.status != http.StatusOK {
+		t.Errorf("the idle one in the end: %d", got.status)
+	}
+	trickle := a.connect()
+	for _, part := range slowLease + `{"ttlSeconds":    1}` {
+		trickle.send(string(part))
+	}
+	if got := trickle.read(); got.status != http.StatusCreated {
+		t.Errorf("byte by byte: %d %s", got.status, got.body)
 	}
 }
 
@@ -109,7 +97,7 @@ func TestRequestsThatNoClientLibrarySends(t *testing.T) {
 		"GET /v1/proxies#fragment":          http.StatusNotFound,
 		strings.Repeat("X", 3000) + " /v1/": http.StatusNotFound,
 	} {
-		got := read(t, a.send(line+auth))
+		got := a.send(line + auth).read()
 		if got.status != status {
 			t.Errorf("%.60s: %d %s, want %d", line, got.status, got.body, status)
 		}
@@ -123,43 +111,47 @@ func TestRequestsThatNoClientLibrarySends(t *testing.T) {
 		"GET /%zz" + auth: http.StatusBadRequest,
 		"POST /v1/leases HTTP/1.1\r\nHost: hub\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}" + "\n": http.StatusBadRequest,
 	} {
-		if got := read(t, a.send(raw)); got.status != status {
+		if got := a.send(raw).read(); got.status != status {
 			t.Errorf("%.60s: %d, want %d", raw, got.status, status)
 		}
 	}
 }
 
-func TestRequestsInFlightFinishAtShutdown(t *testing.T) {
+func TestHeadersChangeNothingThatTheyMustNot(t *testing.T) {
 	a := newAPI(t, nil, px("c/n/a"))
-	// A connection whose headers the server has not read yet is cut: in flight is
-	// what it has told to go on.
-	inFlight := a.send(strings.Replace(slowLease, "\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n", 1))
-	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
-	told := make([]byte, len(goOn))
-	if _, err := io.ReadFull(inFlight, told); err != nil || string(told) != goOn {
-		t.Fatalf("%q, %v", told, err)
-	}
-	if _, err := io.WriteString(inFlight, `{"ttlSeconds"`); err != nil {
-		t.Fatal(err)
-	}
-	a.stop()
-	for { // until nobody is let in any more
-		c, err := net.Dial("tcp", a.addr)
-		if err != nil {
-			break
+	path := "/v1/leases/" + a.lease("")
+	auth := "Authorization: Bearer " + token + "\r\n"
+	for _, tc := range []struct {
+		name, line, headers, body string
+		status                    int
+		code                      string
+	}{
+		{"HTTP/1.0", "POST /v1/leases HTTP/1.0", auth, "", 201, ""},
+		{"no token, but a path that needs none", "GET /v1/proxies HTTP/1.1", "X-Original-URL: /healthz\r\nX-Rewrite-URL: /healthz\r\n", "", 401, "unauthorized"},
+		{"no token, from nearby", "GET /v1/proxies HTTP/1.1", "X-Forwarded-For: 127.0.0.1\r\nForwarded: for=127.0.0.1\r\n", "", 401, "unauthorized"},
+		{"the token twice", "GET /v1/proxies HTTP/1.1", auth + auth, "", 401, "unauthorized"},
+		{"the token as a cookie", "GET /v1/proxies HTTP/1.1", "Cookie: Authorization=Bearer " + token + "\r\n", "", 401, "unauthorized"},
+		{"another method", "POST " + path + " HTTP/1.1", auth + "X-HTTP-Method-Override: DELETE\r\n", "", 405, "method_not_allowed"},
+		{"a length that is too much", "POST /v1/leases HTTP/1.1", auth + "Content-Length: 9223372036854775807\r\n", "", 413, "body_too_large"},
+		{"two keys in other cases", "POST /v1/leases HTTP/1.1", auth + "idempotency-key: a\r\nIDEMPOTENCY-KEY: a\r\n", "", 400, "invalid_request"},
+		{"an encoding", "POST /v1/leases HTTP/1.1", auth + "Content-Encoding: gzip\r\nContent-Length: 2\r\n", "\x1f\x8b", 400, "invalid_request"},
+		{"a range", "GET " + path + " HTTP/1.1", auth + "Range: bytes=0-1\r\nIf-None-Match: *\r\n", "", 200, ""},
+		{"an upgrade", "GET " + path + " HTTP/1.1", auth + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n", "", 200, ""},
+		{"what only a form would accept", "GET " + path + " HTTP/1.1", auth + "Accept: text/html\r\nAccept-Encoding: gzip\r\n", "", 200, ""},
+		{"another origin", "OPTIONS /v1/leases HTTP/1.1", auth + "Origin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n", "", 405, "method_not_allowed"},
+	} {
+		got := a.send(tc.line + "\r\nHost: hub\r\n" + tc.headers + "\r\n" + tc.body).read()
+		if got.status != tc.status || got.code() != tc.code {
+			t.Errorf("%s: %d %s, want %d %s", tc.name, got.status, got.body, tc.status, tc.code)
 		}
-		_ = c.Close()
+		for name := range got.header {
+			if strings.HasPrefix(name, "Access-Control-") || name == "Content-Encoding" || name == "Set-Cookie" {
+				t.Errorf("%s: the answer has %s", tc.name, name)
+			}
+		}
 	}
-	select {
-	case err := <-a.done:
-		t.Fatalf("Serve returned with a request in flight: %v", err)
-	default:
-	}
-	if _, err := io.WriteString(inFlight, `:    1}`); err != nil {
-		t.Fatal(err)
-	}
-	if got := read(t, inFlight); got.status != http.StatusCreated {
-		t.Errorf("%d %s", got.status, got.body)
+	if got := a.call("GET", path, ""); got.status != http.StatusOK {
+		t.Errorf("the lease is gone: %d", got.status)
 	}
 }
 
@@ -169,7 +161,7 @@ func TestServeSaysWhyItCannot(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	server := rest.New(rest.Options{Fleet: fleet.New(fleet.Options{AllowLocal: true}), Leases: lease.New(lease.Options{})})
+	server := rest.New(rest.Options{Leases: lease.New(lease.Options{})})
 	if err := server.Serve(t.Context(), l); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Serve on a closed listener: %v", err)
 	}
@@ -183,90 +175,53 @@ func TestServeSaysWhyItCannot(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections live in a bubble's time.
-type pipes struct {
-	conns chan net.Conn
-	once  sync.Once
-	done  chan struct{}
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-func (p *pipes) dial() net.Conn {
-	client, server := net.Pipe()
-	p.conns <- server
-	return client
-}
-
 func TestClientsThatStallAreCutOff(t *testing.T) {
+	half := func(path string) string { return strings.Replace(slowLease, "/v1/leases", path, 1) + "{" }
 	for _, tc := range []struct {
-		name, sends string
-		after       time.Duration
-		status      int // zero: closed without an answer
+		name, path, sends string
+		after             time.Duration
 	}{
-		{"in the headers", "POST /v1/leases HTTP/1.1\r\nHost:", 5 * time.Second, 0},
-		{"in the body", slowLease + "{", 15 * time.Second, http.StatusRequestTimeout},
+		{"in the headers", "", "POST /v1/leases HTTP/1.1\r\nHost:", 5 * time.Second}, // closed without an answer
+		{"in an acquire", "/v1/leases", half("/v1/leases"), 15 * time.Second},
+		{"in a renewal", "/v1/leases/x/renew", half("/v1/leases/x/renew"), 15 * time.Second},
+		{"in a report", "/v1/leases/x/report", half("/v1/leases/x/report"), 15 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				l, done := newPipes(), make(chan error, 1)
-				server := rest.New(rest.Options{Token: token, Fleet: fleet.New(fleet.Options{AllowLocal: true}), Leases: lease.New(lease.Options{})})
-				go func() { done <- server.Serve(ctx, l) }()
-				c := l.dial()
-				if _, err := io.WriteString(c, tc.sends); err != nil {
-					t.Fatal(err)
-				}
+			inBubble(t, lease.Options{}, nil, func(a *api) {
+				c := a.send(tc.sends)
 				start := time.Now()
-				data, err := io.ReadAll(c)
-				if took := time.Since(start); err != nil || took < tc.after || took > tc.after+time.Second {
-					t.Errorf("cut off after %v, %v", took, err)
+				if tc.path == "" {
+					if c.rest() != "" {
+						a.t.Error("answered")
+					}
+				} else {
+					got := c.read()
+					a.wantError(got, http.StatusRequestTimeout, "request_timeout", "did not arrive in time")
+					described(a.t, openapi.Request{Method: "POST", Path: tc.path}, got)
+					if c.rest() != "" {
+						a.t.Error("the connection stays open")
+					}
 				}
-				if tc.status == 0 && len(data) != 0 {
-					t.Errorf("answered %s", data)
-				}
-				if tc.status != 0 && !strings.HasPrefix(string(data), fmt.Sprintf("HTTP/1.1 %d ", tc.status)) {
-					t.Errorf("answered %s", data)
-				}
-				cancel()
-				if err := <-done; err != nil {
-					t.Errorf("Serve: %v", err)
+				if took := time.Since(start); took < tc.after || took > tc.after+time.Second {
+					a.t.Errorf("cut off after %v", took)
 				}
 			})
 		})
 	}
 }
 
-func TestShutdownDoesNotWaitForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		l, done := newPipes(), make(chan error, 1)
-		hang := make(chan struct{})
-		server := rest.New(rest.Options{
-			Fleet: fleet.New(fleet.Options{AllowLocal: true}), Leases: lease.New(lease.Options{}),
-			Ready: func() bool { <-hang; return true },
-		})
-		go func() { done <- server.Serve(ctx, l) }()
-		c := l.dial()
-		if _, err := io.WriteString(c, "POST /v1/leases HTTP/1.1\r\nHost: hub\r\nContent-Length: 0\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
+func TestAClientThatDoesNotReadItsAnswerIsCutOff(t *testing.T) {
+	inBubble(t, lease.Options{}, nil, func(a *api) {
+		a.fleet.Upsert(px("c/n/a"))
+		c := a.send("GET /v1/proxies HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer " + token + "\r\n\r\n")
 		start := time.Now()
-		cancel()
-		if err := <-done; err != nil || time.Since(start) > 11*time.Second {
-			t.Errorf("Serve returned %v after %v", err, time.Since(start))
+		a.lease("") // while the other's answer is stuck
+		if took := time.Since(start); took != 0 {
+			a.t.Errorf("a lease took %v", took)
 		}
-		close(hang)
+		<-time.After(31 * time.Second)
+		if data, err := io.ReadAll(c); err != nil || len(data) != 0 {
+			a.t.Errorf("after 31 s there still is %q, %v", data, err)
+		}
 	})
 }

@@ -1,44 +1,44 @@
 package rest
 
 import (
-	"context"
 	"crypto/sha256"
-	"errors"
-	"fmt"
-	"log"
-	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/gorilla/mux"
 
-	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/hub/lease"
 )
 
 // Outcomes of a request for a lease, as Metrics gets them. The set is closed.
 const (
-	OutcomeGranted  = "granted"
-	OutcomeNoMatch  = "no_match"
-	OutcomeInvalid  = "invalid" // 400, 408 or 413
-	OutcomeNotReady = "not_ready"
-	OutcomeError    = "error" // 500
+	OutcomeGranted             = "granted"
+	OutcomeNoMatch             = "no_match"
+	OutcomeInvalid             = "invalid" // 400, 408 or 413
+	OutcomeIdempotencyConflict = "idempotency_conflict"
+	OutcomeNotReady            = "not_ready"
+	OutcomeNotLeader           = "not_leader"
+	OutcomeTooManyWaiters      = "too_many_waiters"
+	OutcomeShuttingDown        = "shutting_down"
+	OutcomeHungUp              = "hung_up" // the client left before its answer
+	OutcomeError               = "error"   // 500
 )
 
 // Metrics records what the API does.
 type Metrics interface {
 	// LeaseRequest is told the outcome of every authenticated POST /v1/leases.
 	LeaseRequest(outcome string)
+	// LeaseWait is told how long one that may wait took in the store, whatever
+	// came of it.
+	LeaseWait(d time.Duration)
 }
 
-// Options configure a Server. Fleet and Leases are required.
+// Options configure a Server. Leases is required.
 type Options struct {
 	// Token is what clients must present; empty: no authentication.
 	Token string
-	Fleet *fleet.Fleet
-	// Leases follows Fleet.
+	// Leases follows the fleet.
 	Leases *lease.Store
 	// Clusters lists the registered spokes, in any order; nil: none.
 	Clusters func() []Cluster
@@ -67,11 +67,13 @@ type Server struct {
 	options Options
 	token   [sha256.Size]byte
 	router  *mux.Router
-	handler http.Handler
+	answer  step
+	// served is for requests that come by ServeHTTP, which nobody drains.
+	served *drain
 }
 
-// The limits of the server. The longest handler answers in microseconds, so
-// they bound clients, not us.
+// The limits of the server. But for waits, which have deadlines of their own, the
+// longest handler answers in microseconds, so they bound clients, not us.
 const (
 	maxBody           = 64 << 10
 	maxHeader         = 32 << 10
@@ -93,59 +95,28 @@ func New(options Options) *Server {
 	if options.Metrics == nil {
 		options.Metrics = noMetrics{}
 	}
-	s := &Server{options: options, token: sha256.Sum256([]byte(options.Token))}
+	s := &Server{options: options, token: sha256.Sum256([]byte(options.Token)), served: newDrain()}
 	s.router = s.routes()
-	s.handler = s.recovered(s.logged(s.limited(s.authenticated(s.router))))
+	s.answer = s.recovered(s.logged(s.limited(s.authenticated(s.routed))))
 	return s
 }
 
 type noMetrics struct{}
 
-func (noMetrics) LeaseRequest(string) {}
+func (noMetrics) LeaseRequest(string)     {}
+func (noMetrics) LeaseWait(time.Duration) {}
 
 // ServeHTTP implements http.Handler, middleware included.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.serve(w, r, s.served) }
 
-// Serve answers on the listener, which it closes, until ctx ends. Then it
-// takes no more connections, lets requests in flight finish for up to ten
-// seconds, and returns nil.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	server := &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		// OPTIONS * is an unknown path to us like any other.
-		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     log.New(logWriter{s.options.Log}, "", 0),
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, d *drain) {
+	d.enter()
+	defer d.leave()
+	x := &exchange{ResponseWriter: w, request: r, path: r.URL.EscapedPath(), drain: d}
+	s.answer(x)
+	if x.hungUp {
+		// Or net/http would send an empty 200, which a client that has only closed its
+		// own side would take for an answer.
+		panic(http.ErrAbortHandler)
 	}
-	drained := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(drained)
-		// Not ctx, which has ended.
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-		defer cancel()
-		if server.Shutdown(drain) != nil {
-			s.options.Log.Info("requests cut off at shutdown", "after", drainTimeout.String())
-			_ = server.Close()
-		}
-	})
-	err := server.Serve(l)
-	if errors.Is(err, http.ErrServerClosed) {
-		<-drained
-		return nil
-	}
-	stop()
-	return fmt.Errorf("serve the REST API: %w", err)
-}
-
-// logWriter takes what net/http has to say about broken connections: a
-// client's doing, so for the curious alone.
-type logWriter struct{ log logr.Logger }
-
-func (w logWriter) Write(line []byte) (int, error) {
-	w.log.V(1).Info("http server", "message", strings.TrimSpace(string(line)))
-	return len(line), nil
 }

@@ -62,7 +62,7 @@ func newWorld(t *testing.T) *world {
 		Verdict: fleet.Verdict{Health: fleet.Healthy},
 	})
 	all.Follow(w.leases.Observe)
-	api := httptest.NewServer(rest.New(rest.Options{Token: apiToken, Fleet: all, Leases: w.leases}))
+	api := httptest.NewServer(rest.New(rest.Options{Token: apiToken, Leases: w.leases}))
 	t.Cleanup(api.Close)
 	w.api = api.URL
 	return w
@@ -139,8 +139,8 @@ func TestLeasesFetchesReportsAndReleases(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
 	}
-	if n := w.leases.Active(w.key, "u"); n != 0 {
-		t.Errorf("%d leases are left", n)
+	if n := len(w.leases.ActiveByCluster()); n != 0 {
+		t.Errorf("leases are left in %d clusters", n)
 	}
 }
 
@@ -155,8 +155,8 @@ func TestAFailedFetchIsNotReportedAndReleasesAllTheSame(t *testing.T) {
 		if code != 1 || !strings.Contains(stdout, "go      failed  go: ") || strings.Contains(stdout, "reported") || !strings.Contains(stdout, "released") {
 			t.Errorf("%s: exit code %d\n%s%s", name, code, stdout, stderr)
 		}
-		if n := w.leases.Active(w.key, "u"); n != 0 {
-			t.Errorf("%s: %d leases are left", name, n)
+		if n := len(w.leases.ActiveByCluster()); n != 0 {
+			t.Errorf("%s: leases are left in %d clusters", name, n)
 		}
 	}
 }

@@ -45,26 +45,25 @@ import (
 )
 
 // Run runs the hub until ctx ends. It returns an error when the hub cannot
-// start, or when a part that must run has ended.
+// start, or when a part that must run has ended; or when it has led and does not any
+// more. The process must end then: parts of it may still be running.
 func Run(ctx context.Context, o Options) error {
 	log := newLogger(&o.Zap)
 	ctrl.SetLogger(log)
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return fmt.Errorf("build the scheme: %w", err)
-	}
-	cfg, err := hubConfig(o.Kubeconfig)
+	cfg, scheme, err := hubCluster(ctx, &o)
 	if err != nil {
 		return err
 	}
-	if o.HubID == "" {
-		if o.HubID, err = clusterUID(ctx, cfg, scheme); err != nil {
-			return fmt.Errorf("find out the hub's id: %w", err)
-		}
+	elected, err := newElection(cfg, o)
+	if err != nil {
+		return err
 	}
 
 	everyProxy := fleet.New(fleet.Options{AllowLocal: o.AllowLocalEndpoints})
-	leases := lease.New(lease.Options{DefaultTTL: o.LeaseDefaultTTL, MaxTTL: o.LeaseMaxTTL, CooldownWindow: o.LeaseCooldownWindow})
+	leases := lease.New(lease.Options{
+		DefaultTTL: o.LeaseDefaultTTL, MaxTTL: o.LeaseMaxTTL, CooldownWindow: o.LeaseCooldownWindow,
+		MaxWaiters: o.APIMaxWaiters, Leading: elected.Leading,
+	})
 	everyProxy.Follow(leases.Observe)
 	// Both are read by the metrics, and tell them, so one has to come first.
 	var spokes *registry.Registry
@@ -78,14 +77,14 @@ func Run(ctx context.Context, o Options) error {
 	spokes = registry.New(registry.Options{
 		Fleet: everyProxy, HubID: o.HubID, Recorder: recorder, Scheme: scheme, Log: log.WithName("registry"),
 		Allowed:    kubeconfig.Options{AllowInsecure: o.AllowInsecureSpokes, AllowProxyURL: o.AllowSpokeProxyURL},
-		LocalSpoke: o.LocalSpoke, Local: cfg,
+		LocalSpoke: o.LocalSpoke, Local: cfg, Fence: elected.Fence,
 	})
 	api := restapi.New(restapi.Options{
-		Token: o.APIToken, Fleet: everyProxy, Leases: leases, Ready: spokes.Settled, Metrics: recorder, Log: log.WithName("api"),
+		Token: o.APIToken, Leases: leases, Ready: spokes.Settled, Metrics: recorder, Log: log.WithName("api"),
 		Clusters: func() []restapi.Cluster { return clusters(spokes.Summaries()) },
 	})
 
-	mgr, err := newManager(cfg, scheme, spokes, o, log)
+	mgr, err := newManager(cfg, scheme, spokes, elected, o, log)
 	if err != nil {
 		return err
 	}
@@ -103,32 +102,63 @@ func Run(ctx context.Context, o Options) error {
 	}); err != nil {
 		return err
 	}
-	serveAPI, err := listen(ctx, "API", o.APIAddress, log, api.Serve)
-	if err != nil {
+	if err := serve(ctx, mgr.GetLocalManager(), o, log, api, gatherer); err != nil {
 		return err
 	}
-	serveMetrics, err := listen(ctx, "metrics", o.MetricsAddress, log, metricsServer(gatherer))
-	if err != nil {
-		return err
+	probe := func(ctx context.Context) error {
+		// Before the first lease is granted: what others' statuses say of spokes that are
+		// out of sight may be long past.
+		everyProxy.Judge(spokes.Answers)
+		elected.TakeUp()
+		return prober.Run(ctx)
 	}
-	for _, run := range []manager.RunnableFunc{serveAPI, serveMetrics, leases.Run, prober.Run} {
+	for _, run := range []manager.RunnableFunc{leases.Run, probe} {
 		if err := mgr.GetLocalManager().Add(run); err != nil {
 			return fmt.Errorf("add to the manager: %w", err)
 		}
 	}
-
 	if o.APIToken == "" {
 		log.Info("WARNING: the API asks for no token: everybody who can reach it can lease every proxy. Set DISCOVERY_TOKEN.")
 	}
 	log.Info("WARNING: leases and cooldowns are kept in memory and end with this process")
-	log.Info("Starting the hub", "hubID", o.HubID, "namespace", o.Namespace)
-	return mgr.Start(ctx)
+	log.Info("Starting the hub", "hubID", o.HubID, "namespace", o.Namespace, "leaderElect", o.LeaderElect)
+	return elected.run(ctx, mgr, log)
 }
 
-// electionLease is the name of the Lease by which a hub's replicas elect their leader.
-// What concerns the hub as a whole is told in Events about it, since it is there
-// whichever replica tells.
-const electionLease = "proxy-operator-hub"
+// hubCluster leads to the hub's own cluster, and says which kinds are known. It fills
+// in the hub's id where none is given.
+func hubCluster(ctx context.Context, o *Options) (*rest.Config, *runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, nil, fmt.Errorf("build the scheme: %w", err)
+	}
+	cfg, err := hubConfig(o.Kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.HubID == "" {
+		if o.HubID, err = clusterUID(ctx, cfg, scheme); err != nil {
+			return nil, nil, fmt.Errorf("find out the hub's id: %w", err)
+		}
+	}
+	return cfg, scheme, nil
+}
+
+// serve has every replica answer the API and show its metrics.
+func serve(ctx context.Context, mgr manager.Manager, o Options, log logr.Logger, api *restapi.Server, own *prometheus.Registry) error {
+	serveAPI, err := listen(ctx, "API", o.APIAddress, log, api.Serve)
+	if err != nil {
+		return err
+	}
+	serveMetrics, err := listen(ctx, "metrics", o.MetricsAddress, log, metricsServer(own))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(mgr.Add(serveAPI), mgr.Add(serveMetrics)); err != nil {
+		return fmt.Errorf("add to the manager: %w", err)
+	}
+	return nil
+}
 
 // announce tells in Events what concerns the hub as a whole.
 func announce(recorder events.EventRecorder, namespace string) func(warning bool, reason, message string) {
@@ -183,8 +213,8 @@ func clusterUID(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme) (
 
 // newManager caches, of the hub's cluster, the kubeconfig Secrets and Spokes
 // of one namespace and nothing else.
-func newManager(cfg *rest.Config, scheme *runtime.Scheme, spokes *registry.Registry, o Options, log logr.Logger) (mcmanager.Manager, error) {
-	mgr, err := mcmanager.New(cfg, spokes, manager.Options{
+func newManager(cfg *rest.Config, scheme *runtime.Scheme, spokes *registry.Registry, elected *election, o Options, log logr.Logger) (mcmanager.Manager, error) {
+	options := manager.Options{
 		Scheme: scheme,
 		Logger: log,
 		Cache: cache.Options{
@@ -196,11 +226,18 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, spokes *registry.Regis
 		// The hub serves its own registry beside the library's; see metricsServer.
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: o.ProbeAddress,
-	})
+	}
+	elected.configure(&options)
+	fenced := rest.CopyConfig(cfg)
+	fenced.Wrap(elected.Fence)
+	mgr, err := mcmanager.New(fenced, spokes, options)
 	if err != nil {
 		return nil, fmt.Errorf("build the manager: %w", err)
 	}
 	local := mgr.GetLocalManager()
+	if elected.events != nil {
+		elected.events.recorder = local.GetEventRecorder("proxy-operator")
+	}
 	if err := errors.Join(local.AddHealthzCheck("ping", healthz.Ping), local.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return nil, fmt.Errorf("add the hub's own health checks: %w", err)
 	}
@@ -209,7 +246,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, spokes *registry.Regis
 
 // listen takes the address now, so that one that is in use is told at once,
 // and returns what serves on it later.
-func listen(ctx context.Context, what, address string, log logr.Logger, serve func(context.Context, net.Listener) error) (manager.RunnableFunc, error) {
+func listen(ctx context.Context, what, address string, log logr.Logger, serve func(context.Context, net.Listener) error) (everywhere, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("serve %s: %w", what, err)

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/proxyfleet/proxy-operator/api/v1alpha1"
+	"github.com/proxyfleet/proxy-operator/cmd/hub/app"
 	"github.com/proxyfleet/proxy-operator/internal/testkit/origin"
 	"github.com/proxyfleet/proxy-operator/test/controlplane"
 )
@@ -44,7 +45,8 @@ type world struct {
 	plane  *controlplane.ControlPlane // of the hub's own cluster
 	spokes map[string]*spokeWorld
 	site   *origin.Server
-	names  *names // what a hub that starts resolves; nil: what the system does
+	names  *names             // what a hub that starts resolves; nil: what the system does
+	adjust func(*app.Options) // what else is different about a hub that starts; nil: nothing
 	runningHub
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/proxyfleet/proxy-operator/cmd/hub/app/leadership"
 	"github.com/proxyfleet/proxy-operator/hub/health"
 	"github.com/proxyfleet/proxy-operator/hub/proxy"
 )
@@ -31,6 +32,11 @@ type Options struct {
 	// HubID marks what is this hub's; empty: the UID of the hub cluster's
 	// kube-system namespace.
 	HubID string
+
+	// LeaderElect has the replicas of a hub elect the one that leads.
+	LeaderElect bool
+	// elected is given what knows whether this hub leads, in tests.
+	elected func(*leadership.Leadership)
 
 	// LocalSpoke is the name under which the hub's own cluster is registered as
 	// a spoke; empty: it is not.
@@ -62,6 +68,8 @@ type Options struct {
 	MetricsPerProxyLimit int
 
 	LeaseDefaultTTL, LeaseMaxTTL, LeaseCooldownWindow time.Duration
+	// APIMaxWaiters is how many requests for a lease may wait at once.
+	APIMaxWaiters int
 
 	Zap zap.Options
 }
@@ -77,11 +85,13 @@ func Parse(args []string, getenv func(string) string) (Options, error) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "path of a kubeconfig of the hub's own cluster; not needed inside it")
 	fs.StringVar(&o.Namespace, "namespace", "proxy-operator-system", "namespace of the kubeconfig Secrets and the Spokes")
 	fs.StringVar(&o.HubID, "hub-id", "", "id that marks what is this hub's; default: the UID of the hub cluster's kube-system namespace")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", false, "run as one of several replicas, of which one leads: only that one grants leases, probes and writes to clusters, while the others follow, answer what only reads, and take over when it ends; without it a hub leads from its start, and must be the only one")
 	fs.StringVar(&o.LocalSpoke, "local-spoke", "", "also register the hub's own cluster, under this name")
 	fs.BoolVar(&o.AllowInsecureSpokes, "allow-insecure-spokes", false, "take kubeconfigs with insecure-skip-tls-verify, whose servers are not verified")
 	fs.BoolVar(&o.AllowSpokeProxyURL, "allow-spoke-proxy-url", false, "take kubeconfigs with proxy-url, through whose proxy the hub then reaches the spoke")
 	fs.BoolVar(&o.AllowLocalEndpoints, "allow-local-endpoints", false, "dial proxies on loopback, link-local (where clouds keep metadata), multicast and unspecified addresses")
 	fs.StringVar(&o.APIAddress, "api-bind-address", ":8080", "host:port of the crawlers' API")
+	fs.IntVar(&o.APIMaxWaiters, "api-max-waiters", 1000, "requests for a lease that may wait (waitSeconds) at once; further ones are told to come again")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", ":9090", "host:port of /metrics")
 	fs.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "host:port of the hub's own /healthz and /readyz")
 	fs.IntVar(&o.MaxConcurrentReconciles, "max-concurrent-reconciles", 16, "Proxies worked on at once")
@@ -139,6 +149,7 @@ func (o *Options) validate(limit error) error {
 		check(err == nil && portErr == nil, "%s %q is not host:port with a port from 0 to 65535", a.name, a.value)
 	}
 	check(o.MaxConcurrentReconciles > 0, "--max-concurrent-reconciles must be at least 1")
+	check(o.APIMaxWaiters > 0, "--api-max-waiters must be at least 1")
 	check(o.HealthMaxInFlight > 0, "--health-max-in-flight must be at least 1")
 	check(o.MetricsPerProxyLimit >= 0, "--metrics-per-proxy-limit must be at least 0")
 	check(limit == nil, "--max-unavailable-replacements: %v", limit)

@@ -23,9 +23,9 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.Namespace != "proxy-operator-system" || o.APIAddress != ":8080" || o.MetricsAddress != ":9090" || o.ProbeAddress != ":8081" ||
-		o.MaxConcurrentReconciles != 16 || o.HealthMaxInFlight != 4096 || o.MetricsPerProxyLimit != 2000 || o.HealthURL != "https://www.gstatic.com/generate_204" ||
+		o.MaxConcurrentReconciles != 16 || o.HealthMaxInFlight != 4096 || o.APIMaxWaiters != 1000 || o.MetricsPerProxyLimit != 2000 || o.HealthURL != "https://www.gstatic.com/generate_204" ||
 		o.LeaseDefaultTTL != 5*time.Minute || o.LeaseMaxTTL != 24*time.Hour || o.LeaseCooldownWindow != 10*time.Minute || o.APIToken != "t" || o.HubID != "" ||
-		o.LocalSpoke != "" || o.AllowInsecureSpokes || o.AllowSpokeProxyURL {
+		o.LeaderElect || o.LocalSpoke != "" || o.AllowInsecureSpokes || o.AllowSpokeProxyURL {
 		t.Errorf("defaults %+v", o)
 	}
 }
@@ -60,6 +60,7 @@ func TestABadValueIsOneLineThatNamesIt(t *testing.T) {
 		{[]string{"--max-unavailable-replacements=0"}, []string{"--max-unavailable-replacements", `"0"`, "percentage"}},
 		{[]string{"--max-unavailable-replacements=200%"}, []string{"--max-unavailable-replacements", "100%"}},
 		{[]string{"--health-max-in-flight=-1"}, []string{"--health-max-in-flight"}},
+		{[]string{"--api-max-waiters=0"}, []string{"--api-max-waiters"}},
 		{[]string{"--metrics-per-proxy-limit=-1"}, []string{"--metrics-per-proxy-limit", "at least 0"}},
 		{[]string{"--metrics-per-proxy-limit=many"}, []string{"metrics-per-proxy-limit", "many"}},
 		{[]string{"--default-proxy-image="}, []string{"--default-proxy-image"}},

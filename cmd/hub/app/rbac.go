@@ -7,4 +7,6 @@ package app
 // +kubebuilder:rbac:namespace=proxy-operator-system,groups=crawl.proxyfleet.dev,resources=spokes,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:namespace=proxy-operator-system,groups=crawl.proxyfleet.dev,resources=spokes/status,verbs=patch
 // +kubebuilder:rbac:namespace=proxy-operator-system,groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:namespace=proxy-operator-system,groups=coordination.k8s.io,resources=leases,verbs=create
+// +kubebuilder:rbac:namespace=proxy-operator-system,groups=coordination.k8s.io,resources=leases,resourceNames=proxy-operator-hub,verbs=get;update
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get

@@ -81,6 +81,9 @@ func (w *world) runHub(plane *controlplane.ControlPlane, flags ...string) runnin
 	if w.names != nil {
 		options.Resolver = w.names
 	}
+	if w.adjust != nil {
+		w.adjust(&options)
+	}
 	var ctx context.Context
 	ctx, h.cancel = context.WithCancel(context.Background())
 	go func() { h.done <- app.Run(ctx, options) }()
