@@ -124,3 +124,8 @@ func pass(d time.Duration) { <-time.After(d) }
 func key(name string) fleet.Key { return proxy(name).Key }
 
 func namesOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func (p pool) recordOf(l Lease) *record {
+	i, _ := parseID(l.ID)
+	return p.records[i]
+}

@@ -153,7 +153,7 @@ func (s *Store) rested(c *cooldown, rests bool) {
 	case c.target == nil:
 		s.rerank(sl)
 	default:
-		for p := sl.places; p != nil; p = p.next {
+		for _, p := range sl.places {
 			if o := p.block.view.overlays[c.target]; o != nil {
 				o.mark(p, rests)
 			}
@@ -186,7 +186,7 @@ func (s *Store) relocate(sl *slot) {
 		a.slot = sl
 	}
 	// Whom it rests from has to be looked up anew.
-	for p := sl.places; p != nil; p = p.next {
+	for _, p := range sl.places {
 		p.block.view.reshape(p.block, int(p.at))
 	}
 }

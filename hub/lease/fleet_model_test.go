@@ -131,7 +131,7 @@ func (l *largeFleet) scan(a ask, now instant) (best *slot, none NoMatchError, ex
 	t := l.targets[a.req.Target]
 	members := 0
 	for _, sl := range l.slots {
-		if !a.query.matches(sl.proxy) {
+		if (a.query.cluster != "" && a.query.cluster != sl.proxy.Cluster) || !Selects(a.query.selector, sl.proxy.Attributes) {
 			continue
 		}
 		members++

@@ -62,7 +62,8 @@ func (s *Store) find(client, id string) (*record, error) {
 	if err := s.Leading(); err != nil {
 		return nil, err
 	}
-	if r := s.records[id]; r != nil && r.client == client {
+	known, ok := parseID(id)
+	if r := s.records[known]; ok && r != nil && r.client == client {
 		return r, nil
 	}
 	return nil, ErrUnknownLease

@@ -32,9 +32,9 @@ type blockState struct {
 	resting [blockSize / 64]uint64
 }
 
-func (s *blockState) rests(at int32) bool { return s.resting[at/64]>>(at%64)&1 == 1 }
+func (s *blockState) rests(at int) bool { return s.resting[at/64]>>(at%64)&1 == 1 }
 
-func (s *blockState) mark(at int32, rests bool) {
+func (s *blockState) mark(at int, rests bool) {
 	if rests {
 		s.resting[at/64] |= 1 << (at % 64)
 	} else {
@@ -54,7 +54,7 @@ func (o *overlay) remake() {
 	for _, d := range o.target.ends.h {
 		if sl := d.what.address.slot; sl != nil {
 			if p := v.of(sl); p != nil {
-				o.states[p.block.at].mark(p.at, true)
+				o.states[p.block.at].mark(int(p.at), true)
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (o *overlay) mark(p *place, rests bool) {
 		return // all will be made anew
 	}
 	// Where the block's members have changed, they are all looked up anew.
-	o.states[p.block.at].mark(p.at, rests)
+	o.states[p.block.at].mark(int(p.at), rests)
 }
 
 // choose returns the first of the Proxies with the least rank that do not rest from the
@@ -88,7 +88,7 @@ func (o *overlay) choose() (p *place, retry instant, ok bool) {
 		st := &o.states[in]
 		b := v.blocks[in]
 		for i, r := range b.ranks {
-			if r == best && !st.rests(int32(i)) {
+			if r == best && !st.rests(i) {
 				return b.places[i], 0, true
 			}
 		}
@@ -121,7 +121,7 @@ func (o *overlay) look(b *block, st *blockState) {
 		*st = blockState{shaped: b.shaped}
 		for i, p := range b.places {
 			if o.target.cooldown(p.slot) != nil {
-				st.mark(int32(i), true)
+				st.mark(i, true)
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func (o *overlay) look(b *block, st *blockState) {
 	}
 	st.best = leaving
 	for i, r := range b.ranks {
-		if r < st.best && !st.rests(int32(i)) {
+		if r < st.best && !st.rests(i) {
 			st.best = r
 		}
 	}
@@ -145,7 +145,7 @@ func (o *overlay) look(b *block, st *blockState) {
 // itself.
 func (o *overlay) firstFree(b *block, st *blockState) (first instant) {
 	for i, r := range b.ranks {
-		if !st.rests(int32(i)) || r >= sick {
+		if !st.rests(i) || r >= sick {
 			continue
 		}
 		at := o.target.cooldown(b.places[i].slot).ends

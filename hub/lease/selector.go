@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/proxyfleet/proxy-operator/hub/fleet"
 )
 
 // maxPairs is how many attributes a Proxy can have.
@@ -69,36 +67,4 @@ func Selects(selector, attributes map[string]string) bool {
 		}
 	}
 	return true
-}
-
-// query is whom a request considers.
-type query struct {
-	cluster  string // empty: any
-	selector map[string]string
-	// text is the same for all that ask for the same.
-	text string
-}
-
-// newQuery refuses a selector that no Proxy can match. The error is an *InvalidError.
-func newQuery(cluster string, selector map[string]string) (query, error) {
-	keys, err := sortedKeys(selector)
-	if err != nil || len(keys) == 0 && cluster == "" {
-		return query{}, err
-	}
-	// A zero byte, which no attribute has, ends a pair. A cluster may be any text, and so
-	// comes last.
-	var room [128]byte
-	text := room[:0]
-	for _, key := range keys {
-		text = append(append(text, key...), '=')
-		text = append(append(text, selector[key]...), 0)
-	}
-	text = append(append(text, 0), cluster...)
-	return query{cluster: cluster, selector: selector, text: string(text)}, nil
-}
-
-func (q query) matchesAll() bool { return q.text == "" }
-
-func (q query) matches(p *fleet.Proxy) bool {
-	return (q.cluster == "" || q.cluster == p.Cluster) && Selects(q.selector, p.Attributes)
 }

@@ -17,7 +17,8 @@ type slot struct {
 	rank    rank
 	active  deadlines[inSlot]
 	address *address // nil while nothing rests there
-	places  *place   // in each view that it is in
+	places  []*place // one in each view that it is in
+	marks   marks    // proxy's
 	// gone says that the Proxy has left the fleet.
 	gone bool
 	// freed says that it is among Store.freed.
@@ -34,8 +35,9 @@ func seatOf(p *fleet.Proxy) seat { return seat{p.Key, p.UID} }
 
 // record is a lease, and for one cooldown window what is left of it.
 type record struct {
-	id, client, target string
-	slot               *slot
+	id             id
+	client, target string
+	slot           *slot
 	// host and port are those that the client was told last: a report is about that
 	// address, wherever the Proxy is by then.
 	host string
@@ -122,7 +124,7 @@ func (s *Store) change(sl *slot, p *fleet.Proxy) {
 	old := sl.proxy
 	s.slots[p] = sl
 	sl.show(p)
-	sorted := maps.Equal(old.Attributes, p.Attributes)
+	sorted := maps.Equal(old.Attributes, p.Attributes) // the cluster is part of the key
 	if !sorted {
 		s.views.sort(sl)
 	}
@@ -135,6 +137,9 @@ func (s *Store) change(sl *slot, p *fleet.Proxy) {
 }
 
 func (sl *slot) show(p *fleet.Proxy) {
+	if sl.proxy == nil || !maps.Equal(sl.proxy.Attributes, p.Attributes) {
+		sl.marks = marksOf(p)
+	}
 	sl.proxy = p
 	if p.Host != "" && !p.AccessUnknown && !p.Lacks() {
 		sl.usable = p
@@ -157,7 +162,7 @@ func (s *Store) rerank(sl *slot) {
 		return
 	}
 	sl.rank = to
-	for p := sl.places; p != nil; p = p.next {
+	for _, p := range sl.places {
 		p.block.view.set(p, to)
 	}
 	if to.class() == isFree && from.class() != isFree {

@@ -3,7 +3,6 @@ package lease
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"maps"
 	"sync"
@@ -60,7 +59,7 @@ type Store struct {
 	ghosts map[seat]*slot         // of those that have left it and have leases
 	views  *views
 
-	records map[string]*record // by lease id
+	records map[id]*record
 	// turns holds every record once: at its end while it is active, then at
 	// the instant it is forgotten.
 	turns     deadlines[inAll]
@@ -87,7 +86,7 @@ func New(options Options) *Store {
 		slots:     map[*fleet.Proxy]*slot{},
 		ghosts:    map[seat]*slot{},
 		views:     newViews(),
-		records:   map[string]*record{},
+		records:   map[id]*record{},
 		byCluster: map[string]int{},
 		notes:     notes{of: map[note]struct{}{}},
 		addresses: map[location]*address{},
@@ -234,7 +233,7 @@ func (s *Store) search(a ask, now instant) (*place, *NoMatchError) {
 // grant makes the lease.
 func (s *Store) grant(a ask, sl *slot, now instant) *record {
 	r := &record{
-		id:     rand.Text(), // 26 letters and digits, 130 bits
+		id:     newID(),
 		client: a.client, target: a.req.Target, ttl: a.req.TTL,
 	}
 	s.hold(sl, r, now, time.Now())
@@ -246,7 +245,7 @@ func (s *Store) grant(a ask, sl *slot, now instant) *record {
 func (s *Store) read(r *record) Lease {
 	r.told()
 	l := Lease{
-		ID: r.id, Client: r.client, Target: r.target, TTL: r.ttl,
+		ID: r.id.String(), Client: r.client, Target: r.target, TTL: r.ttl,
 		ExpiresAt: time.Unix(0, r.expiresAt).UTC(),
 		Proxy:     r.slot.usable, Active: r.slot.active.len(),
 	}

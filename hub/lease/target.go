@@ -32,8 +32,10 @@ func NormalizeTarget(target string) (string, error) {
 	if !ok {
 		return "", badTarget()
 	}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.WithZone("").String(), nil
+	if isAddress(host) {
+		if addr, err := netip.ParseAddr(host); err == nil {
+			return addr.WithZone("").String(), nil
+		}
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if !isHost(host) {
@@ -62,6 +64,12 @@ func dropPort(s string) (host string, ok bool) {
 		host = s
 	}
 	return host, strings.Trim(port, "0123456789") == ""
+}
+
+// isAddress says that a host may be one and is worth parsing: no name ends in a digit that
+// DNS would resolve, and few do at all.
+func isAddress(host string) bool {
+	return strings.Contains(host, ":") || host != "" && host[len(host)-1] >= '0' && host[len(host)-1] <= '9'
 }
 
 // isHost is generous (underscores, any script): the name is compared, never dialled.

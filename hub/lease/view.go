@@ -40,17 +40,23 @@ type block struct {
 type place struct {
 	slot  *slot
 	block *block
-	next  *place // the slot's, in another view
-	at    int32  // in the block
+	at    int16 // in the block
+	in    int16 // among the slot's places
 }
 
-// unlink takes the place out of its slot's list.
+// link puts the place among its slot's.
+func (p *place) link() {
+	p.in = int16(len(p.slot.places))
+	p.slot.places = append(p.slot.places, p)
+}
+
+// unlink takes it out.
 func (p *place) unlink() {
-	from := &p.slot.places
-	for *from != p {
-		from = &(*from).next
-	}
-	*from = p.next
+	all := p.slot.places
+	last := len(all) - 1
+	all[p.in], all[last].in = all[last], p.in
+	all[last] = nil
+	p.slot.places = all[:last]
 }
 
 func newView(q query) *view {
@@ -59,7 +65,7 @@ func newView(q query) *view {
 
 // of is the slot's place in the view, or nil.
 func (v *view) of(sl *slot) *place {
-	for p := sl.places; p != nil; p = p.next {
+	for _, p := range sl.places {
 		if p.block.view == v {
 			return p
 		}
@@ -142,8 +148,8 @@ func (v *view) insert(sl *slot) {
 		}
 	}
 	b := v.blocks[in]
-	p := &place{slot: sl, block: b, next: sl.places}
-	sl.places = p
+	p := &place{slot: sl, block: b}
+	p.link()
 	b.places = slices.Insert(b.places, at, p)
 	b.ranks = slices.Insert(b.ranks, at, sl.rank)
 	v.size++
@@ -163,8 +169,8 @@ func (v *view) fill(from []*block) {
 		}
 		places, ranks := make([]*place, len(members)), make([]rank, len(members))
 		for i, sl := range members {
-			places[i] = &place{slot: sl, next: sl.places}
-			sl.places, ranks[i] = places[i], sl.rank
+			places[i], ranks[i] = &place{slot: sl}, sl.rank
+			places[i].link()
 			v.counts[sl.rank.class()]++
 		}
 		v.size += len(members)
@@ -173,7 +179,7 @@ func (v *view) fill(from []*block) {
 	}
 	for _, b := range from {
 		for _, p := range b.places {
-			if v.query.matches(p.slot.proxy) {
+			if v.query.matches(p.slot) {
 				if members = append(members, p.slot); len(members) == many {
 					flush()
 				}
@@ -203,7 +209,7 @@ func (v *view) remove(p *place) {
 // reshape notes that the members of a block have changed from a place on.
 func (v *view) reshape(b *block, from int) {
 	for i, p := range b.places[from:] {
-		p.at = int32(from + i)
+		p.at = int16(from + i)
 	}
 	v.tick(b)
 	b.shaped = v.clock

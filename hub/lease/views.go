@@ -90,10 +90,10 @@ func (vs *views) add(sl *slot) {
 func (vs *views) sort(sl *slot) {
 	for _, v := range vs.of {
 		switch p := v.of(sl); {
-		case p == nil && v.query.matches(sl.proxy):
+		case p == nil && v.query.matches(sl):
 			v.insert(sl)
 			vs.places++
-		case p != nil && !v.query.matches(sl.proxy):
+		case p != nil && !v.query.matches(sl):
 			v.remove(p)
 			vs.places--
 		}
@@ -102,9 +102,10 @@ func (vs *views) sort(sl *slot) {
 
 // remove takes the slot out of all views.
 func (vs *views) remove(sl *slot) {
-	for sl.places != nil {
-		v := sl.places.block.view
-		v.remove(sl.places)
+	for len(sl.places) > 0 {
+		p := sl.places[len(sl.places)-1]
+		v := p.block.view
+		v.remove(p)
 		if v != vs.all {
 			vs.places--
 		}

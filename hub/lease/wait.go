@@ -157,7 +157,7 @@ func (s *Store) firstFor(sl *slot) *waiter {
 	}
 	var first *waiter
 	for _, ln := range s.lines.of {
-		if !ln.query.matches(sl.proxy) {
+		if !ln.query.matches(sl) {
 			continue
 		}
 		for e := ln.waiters.Front(); e != nil; e = e.Next() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 type queue struct {
 	pool
 	t       *testing.T
+	writing sync.Mutex // of what follows; it is read when all goroutines wait
 	granted []string
 	leases  map[string]Lease
 	errs    map[string]error
@@ -39,6 +41,8 @@ func (q *queue) come(name string, req Request) (hangUp context.CancelFunc) {
 	}
 	go func() {
 		l, err := q.Acquire(ctx, client, req)
+		q.writing.Lock()
+		defer q.writing.Unlock()
 		q.leases[name], q.errs[name] = l, err
 		if err == nil {
 			q.granted = append(q.granted, name)
@@ -248,7 +252,7 @@ func TestAGrantThatNobodyHearsOfIsTakenBack(t *testing.T) {
 		q.mu.Lock() // the waiter cannot wake
 		hangUp()
 		now := instant(time.Since(q.began))
-		q.end(q.records[l.ID], now, released)
+		q.end(q.recordOf(l), now, released)
 		q.leave(now) // grants
 		synctest.Wait()
 		if left := q.active(key("a"), "uid-a"); left != 0 || len(q.records) != 1 || len(q.keys.of) != 0 {
@@ -266,7 +270,7 @@ func TestAGrantThatOneOfTwoHearsOfStays(t *testing.T) {
 		q.mu.Lock()
 		hangUp()
 		now := instant(time.Since(q.began))
-		q.end(q.records[l.ID], now, released)
+		q.end(q.recordOf(l), now, released)
 		q.leave(now)
 		synctest.Wait()
 		if got := q.leases["stays"]; got.ID == "" || q.errs["gone"] == nil || q.active(key("a"), "uid-a") != 1 {
