@@ -27,6 +27,10 @@ test: assets ## Run all tests, on real API servers, with the race detector.
 bench-health: ## Benchmark the health engine, for some five minutes; docs/benchmarks.md reads it.
 	go test ./hub/health -run '^$$' -bench '^BenchmarkHealth$$' -benchtime 1x -timeout 30m -v
 
+.PHONY: bench-lease
+bench-lease: ## Benchmark the leases and the crawlers' API, for some five minutes; docs/benchmarks.md reads it.
+	go test ./hub/rest -run '^$$' -bench '^BenchmarkLease$$' -benchtime 1x -timeout 30m -v
+
 .PHONY: clients
 clients: ## Install curl, Python's requests and Node's fetch, which tests use where they are.
 	test/crawler/install

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,7 @@ import (
 type machine struct {
 	pool
 	naive   naive
-	leading bool
+	leading atomic.Bool
 	calls   []*call
 }
 
@@ -39,8 +40,9 @@ var (
 )
 
 func newMachine(ctx context.Context) *machine {
-	m := &machine{leading: true}
-	m.pool = newPool(Options{CooldownWindow: modelWindow, MaxWaiters: modelWaiters, Leading: func() bool { return m.leading }})
+	m := &machine{}
+	m.leading.Store(true)
+	m.pool = newPool(Options{CooldownWindow: modelWindow, MaxWaiters: modelWaiters, Leading: m.leading.Load})
 	m.naive = naive{fleet: m.fleet, last: map[seat]*fleet.Proxy{}}
 	go func() { _ = m.Run(ctx) }()
 	return m
@@ -258,7 +260,7 @@ func (m *machine) pass(t *rapid.T, d time.Duration) {
 
 // lose takes leadership away for a moment.
 func (m *machine) lose(t *rapid.T) {
-	m.leading = false
+	m.leading.Store(false)
 	m.Cooldowns() // whatever is called
 	m.naive.dismiss(ErrNotLeading)
 	_, acquired := m.Acquire(context.Background(), client, Request{})
@@ -270,7 +272,7 @@ func (m *machine) lose(t *rapid.T) {
 		}
 	}
 	m.compare(t)
-	m.leading = true
+	m.leading.Store(true)
 }
 
 // check compares everything else that can be read.
@@ -354,7 +356,10 @@ func TestTheStoreDoesWhatTheNaiveOneDoes(t *testing.T) {
 			for range 4 {
 				m.show(t)
 			}
-			for range modelSteps {
+			for step := range modelSteps {
+				if step%100 == 0 {
+					m.naive.tidy()
+				}
 				m.compare(t)
 				m.check(t)
 				actions[names.Draw(t, "action")](t)

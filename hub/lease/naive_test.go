@@ -14,8 +14,8 @@ const (
 	modelWaiters = 4
 )
 
-// naive is the store as one would explain it: it forgets nothing, keeps no
-// index and works everything out from what has happened.
+// naive is the store as one would explain it: it keeps no index and works everything out
+// from what has happened.
 type naive struct {
 	fleet     *fleet.Fleet
 	last      map[seat]*fleet.Proxy // each Proxy as the fleet showed it last
@@ -312,6 +312,16 @@ func (n *naive) read(l *naiveLease) Lease {
 		read.Now = now
 	}
 	return read
+}
+
+// tidy drops what nothing can refer to any more, since looking at everything takes long
+// after a while.
+func (n *naive) tidy() {
+	n.leases = slices.DeleteFunc(n.leases, func(l *naiveLease) bool { return !time.Now().Before(l.end().Add(modelWindow)) })
+	n.cooldowns = slices.DeleteFunc(n.cooldowns, func(c naiveCooldown) bool { return !c.until.After(time.Now()) })
+	n.keys = slices.DeleteFunc(n.keys, func(k naiveKey) bool {
+		return k.req.Key == "" || k.waiter != nil && len(k.waiter.calls) == 0 || k.lease != nil && time.Since(k.at) >= keyLife
+	})
 }
 
 // see takes note of what the fleet shows.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +64,8 @@ func (q *queue) wantGranted(names ...string) {
 func (q *queue) wantLeft(waiters int) {
 	q.t.Helper()
 	synctest.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.lines.waiting != waiters || waiters == 0 && len(q.lines.of) != 0 {
 		q.t.Errorf("%d wait in %d lines, want %d", q.lines.waiting, len(q.lines.of), waiters)
 	}
@@ -330,11 +333,12 @@ func TestLongerWaitsThanAllowedAreRefused(t *testing.T) {
 }
 
 func TestWaitersAreToldWhenTheHubLeadsNoMore(t *testing.T) {
-	leading := true
-	waiting(t, Options{Leading: func() bool { return leading }}, func(t *testing.T, q *queue) {
+	var leading atomic.Bool
+	leading.Store(true)
+	waiting(t, Options{Leading: leading.Load}, func(t *testing.T, q *queue) {
 		l := q.acquire(t, Request{})
 		q.come("w", Request{Key: "k"})
-		leading = false
+		leading.Store(false)
 		pass(sweepInterval) // nobody calls
 		q.wantGranted()
 		q.wantLeft(0)
@@ -344,7 +348,7 @@ func TestWaitersAreToldWhenTheHubLeadsNoMore(t *testing.T) {
 		if err := q.Release(client, l.ID); !errors.Is(err, ErrNotLeading) {
 			t.Errorf("release: %v", err)
 		}
-		leading = true
+		leading.Store(true)
 		if n := q.active(key("a"), "uid-a"); n != 1 {
 			t.Errorf("%d active", n)
 		}
