@@ -17,6 +17,7 @@ import (
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/hub/metrics"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/figures"
 )
 
 const (
@@ -36,7 +37,7 @@ type pace struct {
 }
 
 // measureFloor compares the engine to the least that a probe can cost. They take turns.
-func measureFloor(b *testing.B, s *sheet) {
+func measureFloor(b *testing.B, s *figures.Sheet) {
 	on := newScene(b)
 	kinds := []struct {
 		name string
@@ -54,15 +55,15 @@ func measureFloor(b *testing.B, s *sheet) {
 			} else {
 				speeds[i], costs[i] = append(speeds[i], p.perSecond), append(costs[i], p.cpu)
 			}
-			progress("round %d, %s: %.0f probes/s, %.0f µs of CPU each%s", round, kind.name, p.perSecond, p.cpu, note)
+			figures.Progress("round %d, %s: %.0f probes/s, %.0f µs of CPU each%s", round, kind.name, p.perSecond, p.cpu, note)
 		}
 	}
-	s.title("Against a bare loop: %d abreast, the medians of %d rounds of %s", abreast, floorRounds, floorRound)
+	s.Title("Against a bare loop: %d abreast, the medians of %d rounds of %s", abreast, floorRounds, floorRound)
 	for i, kind := range kinds {
-		s.add(kind.name+", probes", median(speeds[i]), "1/s")
+		s.Add(kind.name+", probes", figures.Median(speeds[i]), "1/s")
 	}
 	for i, kind := range kinds {
-		s.add(kind.name+", CPU per probe", median(costs[i]), "µs")
+		s.Add(kind.name+", CPU per probe", figures.Median(costs[i]), "µs")
 	}
 	// Round by round, since the machine may be another one a minute later.
 	var faster, cheaper []float64
@@ -70,13 +71,13 @@ func measureFloor(b *testing.B, s *sheet) {
 		faster = append(faster, speeds[1][round]/speeds[0][round])
 		cheaper = append(cheaper, costs[0][round]/costs[1][round])
 	}
-	speed, cost := median(faster), median(cheaper)
-	s.add("probes per second, engine/floor", speed, "ratio", atLeast(0.85))
-	s.add("  lowest and", slices.Min(faster), "ratio")
-	s.add("  highest of the rounds", slices.Max(faster), "ratio")
-	s.add("CPU per probe, floor/engine", cost, "ratio", atLeast(0.85))
-	s.add("  lowest and", slices.Min(cheaper), "ratio")
-	s.add("  highest of the rounds", slices.Max(cheaper), "ratio")
+	speed, cost := figures.Median(faster), figures.Median(cheaper)
+	s.Add("probes per second, engine/floor", speed, "ratio", figures.AtLeast(0.85))
+	s.Add("  lowest and", slices.Min(faster), "ratio")
+	s.Add("  highest of the rounds", slices.Max(faster), "ratio")
+	s.Add("CPU per probe, floor/engine", cost, "ratio", figures.AtLeast(0.85))
+	s.Add("  lowest and", slices.Min(cheaper), "ratio")
+	s.Add("  highest of the rounds", slices.Max(cheaper), "ratio")
 	b.ReportMetric(speed, "speed-ratio")
 	b.ReportMetric(cost, "CPU-ratio")
 }

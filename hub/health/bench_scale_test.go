@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/hub/metrics"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/figures"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 )
 
 // measureScale has a large fleet, of which a part is dead, probed as by default.
-func measureScale(b *testing.B, s *sheet) {
+func measureScale(b *testing.B, s *figures.Sheet) {
 	raiseFileLimit(b)
 	on, hole := newScene(b), newHole(b)
 	note := newAttendance(hole.Number)
@@ -52,13 +53,13 @@ func measureScale(b *testing.B, s *sheet) {
 		o.Fleet.Upsert(p)
 	}
 	began := time.Now()
-	progress("waiting for the first verdict on each of %d Proxies", scaleProxies)
+	figures.Progress("waiting for the first verdict on each of %d Proxies", scaleProxies)
 	select {
 	case <-all:
 	case <-time.After(firstVerdicts):
 		b.Fatalf("not every Proxy has a verdict after %s", firstVerdicts)
 	}
-	progress("there they are, after %s; measuring for %s", time.Since(began).Round(time.Second), scaleWindow)
+	figures.Progress("there they are, after %s; measuring for %s", time.Since(began).Round(time.Second), scaleWindow)
 	w := watch(b, e, note)
 	for _, p := range o.Fleet.All() {
 		if wanted := note.expects(p); p.Verdict.Health != wanted {
@@ -181,7 +182,7 @@ func (t timekeeper) probe(ctx context.Context, via through, a aim) result {
 }
 
 // report says what became of it.
-func (a *attendance) report(b *testing.B, s *sheet, w window, idle memory) {
+func (a *attendance) report(b *testing.B, s *figures.Sheet, w window, idle memory) {
 	b.Helper()
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
@@ -200,24 +201,24 @@ func (a *attendance) report(b *testing.B, s *sheet, w window, idle memory) {
 	if a.probes == 0 || len(a.lagsHealthy) == 0 || len(a.delays) == 0 {
 		b.Fatal("nothing was probed while it was measured")
 	}
-	s.title("%d Proxies in %d spokes, each due every %s, %d%% of them where packets are swallowed: %s", scaleProxies, scaleSpokes, scaleInterval, 10*deadInTen, w.took.Round(time.Second))
-	s.add("healthy, probes per second", float64(len(a.lagsHealthy))/w.took.Seconds(), "1/s")
-	s.add("healthy, schedule lag p50", millis(median(a.lagsHealthy)), "ms")
-	late := millis(quantile(a.lagsHealthy, 0.99))
-	s.add("healthy, schedule lag p99", late, "ms", under(50))
-	s.add("healthy, schedule lag at most", millis(slices.Max(a.lagsHealthy)), "ms")
-	s.add("healthy, begun but not running yet p99", millis(quantile(a.delays, 0.99)), "ms")
-	s.add(fmt.Sprintf("healthy, skipped, of %d", healthy), float64(skipped), "Proxies", atMost(0))
-	s.add("healthy, probes that failed", float64(a.failed), "probes", atMost(0))
-	s.add("all, probes per second", float64(a.probes)/w.took.Seconds(), "1/s")
-	s.add("all, schedule lag p99", millis(quantile(a.lags, 0.99)), "ms")
-	s.add("all, under way at once", float64(w.inFlight), "probes")
+	s.Title("%d Proxies in %d spokes, each due every %s, %d%% of them where packets are swallowed: %s", scaleProxies, scaleSpokes, scaleInterval, 10*deadInTen, w.took.Round(time.Second))
+	s.Add("healthy, probes per second", float64(len(a.lagsHealthy))/w.took.Seconds(), "1/s")
+	s.Add("healthy, schedule lag p50", millis(figures.Median(a.lagsHealthy)), "ms")
+	late := millis(figures.Quantile(a.lagsHealthy, 0.99))
+	s.Add("healthy, schedule lag p99", late, "ms", figures.Under(50))
+	s.Add("healthy, schedule lag at most", millis(slices.Max(a.lagsHealthy)), "ms")
+	s.Add("healthy, begun but not running yet p99", millis(figures.Quantile(a.delays, 0.99)), "ms")
+	s.Add(fmt.Sprintf("healthy, skipped, of %d", healthy), float64(skipped), "Proxies", figures.AtMost(0))
+	s.Add("healthy, probes that failed", float64(a.failed), "probes", figures.AtMost(0))
+	s.Add("all, probes per second", float64(a.probes)/w.took.Seconds(), "1/s")
+	s.Add("all, schedule lag p99", millis(figures.Quantile(a.lags, 0.99)), "ms")
+	s.Add("all, under way at once", float64(w.inFlight), "probes")
 	cost := micros(w.cpu) / float64(a.probes)
-	s.add("all, CPU per probe", cost, "µs")
-	s.add("all, CPU", 100*w.cpu.Seconds()/w.took.Seconds(), "% of a core")
-	s.add("heap and stacks beyond idle, at most", w.peak.managed-idle.managed, "MB", under(100))
-	s.add("resident memory beyond idle, at most", w.peak.resident-idle.resident, "MB", under(100))
-	s.add("resident memory, idle", idle.resident, "MB")
+	s.Add("all, CPU per probe", cost, "µs")
+	s.Add("all, CPU", 100*w.cpu.Seconds()/w.took.Seconds(), "% of a core")
+	s.Add("heap and stacks beyond idle, at most", w.peak.managed-idle.managed, "MB", figures.Under(100))
+	s.Add("resident memory beyond idle, at most", w.peak.resident-idle.resident, "MB", figures.Under(100))
+	s.Add("resident memory, idle", idle.resident, "MB")
 	b.ReportMetric(late, "lag-p99-ms")
 	b.ReportMetric(cost, "CPU-µs/probe")
 	b.ReportMetric(w.peak.resident-idle.resident, "MB")

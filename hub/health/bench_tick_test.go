@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/figures"
 )
 
 const (
@@ -27,7 +28,7 @@ func (calm) probe(context.Context, through, aim) result { return result{void: tr
 func (calm) direct(context.Context, aim) result         { return result{ok: true} }
 
 // measureTick compares engines that have few Proxies and many, of which none is due.
-func measureTick(b *testing.B, s *sheet) {
+func measureTick(b *testing.B, s *figures.Sheet) {
 	sizes := []int{100, 100_000}
 	var engines []*Engine
 	for _, n := range sizes {
@@ -36,7 +37,7 @@ func measureTick(b *testing.B, s *sheet) {
 	var used []time.Duration
 	for i, e := range engines {
 		used = append(used, quietCost(b, e))
-		progress("%s with %d idle Proxies: %s of CPU", quiet, sizes[i], used[i])
+		figures.Progress("%s with %d idle Proxies: %s of CPU", quiet, sizes[i], used[i])
 	}
 	costs := make([][]float64, len(sizes))
 	for round := range tickRounds + 1 {
@@ -47,14 +48,14 @@ func measureTick(b *testing.B, s *sheet) {
 			}
 		}
 	}
-	s.title("At rest: the medians of %d rounds of %d steps", tickRounds, tickSteps)
+	s.Title("At rest: the medians of %d rounds of %d steps", tickRounds, tickSteps)
 	for i, n := range sizes {
-		s.add(fmt.Sprintf("a step with %d idle Proxies", n), median(costs[i]), "ns")
+		s.Add(fmt.Sprintf("a step with %d idle Proxies", n), figures.Median(costs[i]), "ns")
 	}
-	ratio := median(costs[1]) / median(costs[0])
-	s.add("a step, many/few", ratio, "ratio", atMost(1.5))
+	ratio := figures.Median(costs[1]) / figures.Median(costs[0])
+	s.Add("a step, many/few", ratio, "ratio", figures.AtMost(1.5))
 	for i, n := range sizes {
-		s.add(fmt.Sprintf("CPU in %s with %d idle Proxies", quiet, n), millis(used[i]), "ms")
+		s.Add(fmt.Sprintf("CPU in %s with %d idle Proxies", quiet, n), millis(used[i]), "ms")
 	}
 	b.ReportMetric(ratio, "tick-ratio")
 }

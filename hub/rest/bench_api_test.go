@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyfleet/proxy-operator/internal/testkit/figures"
 )
 
 const (
@@ -82,7 +84,7 @@ func (l *loading) p99() []float64 {
 
 // measureAPI compares the API, on the wire, to a bare handler and to itself with more
 // Proxies. They take turns.
-func measureAPI(b *testing.B, s *sheet) {
+func measureAPI(b *testing.B, s *figures.Sheet) {
 	g := newGenerator(b)
 	many := startServer(b, "the API with 10000 Proxies", served{Proxies: 10_000})
 	bareServer := startServer(b, "the bare handler", served{Answer: many.sample(b)})
@@ -105,31 +107,31 @@ func measureAPI(b *testing.B, s *sheet) {
 			}
 		}
 	}
-	s.title("The API, %d connections: the medians of %d rounds of %s; a quarter of the Proxies matches", benchConnections, benchRounds, apiRound)
+	s.Title("The API, %d connections: the medians of %d rounds of %s; a quarter of the Proxies matches", benchConnections, benchRounds, apiRound)
 	for _, l := range []*loading{bare, api, every, small, large} {
-		s.add(l.name+", acquires", median(l.perSecond()), "1/s")
+		s.Add(l.name+", acquires", figures.Median(l.perSecond()), "1/s")
 	}
-	s.ratios("acquires per second, API/bare", api.perSecond(), bare.perSecond(), atLeast(0.75))
-	s.ratios("acquires per second, each logged/bare", every.perSecond(), bare.perSecond())
-	s.ratios("acquires per second, 100000 Proxies/1000", large.perSecond(), small.perSecond(), atLeast(0.8))
+	s.Ratios("acquires per second, API/bare", api.perSecond(), bare.perSecond(), figures.AtLeast(0.75))
+	s.Ratios("acquires per second, each logged/bare", every.perSecond(), bare.perSecond())
+	s.Ratios("acquires per second, 100000 Proxies/1000", large.perSecond(), small.perSecond(), figures.AtLeast(0.8))
 	for _, l := range []*loading{bare, api} {
-		s.add(l.name+", latency p50", median(l.p50()), "ms")
-		s.add(l.name+", latency p99", median(l.p99()), "ms")
+		s.Add(l.name+", latency p50", figures.Median(l.p50()), "ms")
+		s.Add(l.name+", latency p99", figures.Median(l.p99()), "ms")
 	}
-	s.ratios("latency p99, API/bare", api.p99(), bare.p99(), atMost(1.5))
+	s.Ratios("latency p99, API/bare", api.p99(), bare.p99(), figures.AtMost(1.5))
 	for _, l := range []*loading{bare, api, every, small, large} {
-		s.add(l.name+", CPU per acquire", median(l.serverCPU()), "µs")
+		s.Add(l.name+", CPU per acquire", figures.Median(l.serverCPU()), "µs")
 	}
-	s.add("load generator, CPU per acquire", median(api.ownCPU()), "µs")
-	s.ratios("CPU per acquire, bare/API", bare.serverCPU(), api.serverCPU())
+	s.Add("load generator, CPU per acquire", figures.Median(api.ownCPU()), "µs")
+	s.Ratios("CPU per acquire, bare/API", bare.serverCPU(), api.serverCPU())
 	for _, l := range []*loading{bareCycle, cycle} {
-		s.add(l.name+", requests", median(l.perSecond()), "1/s")
+		s.Add(l.name+", requests", figures.Median(l.perSecond()), "1/s")
 	}
-	s.ratios("acquire and release, API/bare", cycle.perSecond(), bareCycle.perSecond())
+	s.Ratios("acquire and release, API/bare", cycle.perSecond(), bareCycle.perSecond())
 	for _, l := range []*loading{bare, api} {
-		s.add(l.name+", an answer", median(l.all(func(r loadResult) float64 { return r.AnswerBytes })), "bytes")
+		s.Add(l.name+", an answer", figures.Median(l.all(func(r loadResult) float64 { return r.AnswerBytes })), "bytes")
 	}
-	b.ReportMetric(median(api.perSecond()), "acquires/s")
+	b.ReportMetric(figures.Median(api.perSecond()), "acquires/s")
 }
 
 // generator is the program that asks, a process of its own.
@@ -180,7 +182,7 @@ func (g generator) turn(b *testing.B, l *loading, round int) {
 	} else {
 		l.rounds = append(l.rounds, r)
 	}
-	progress("round %d, %s: %.0f requests/s, p99 %.2f ms, %.1f µs of CPU each, %.1f of the generator's%s", round, l.name, l.requests(r)/r.Seconds,
+	figures.Progress("round %d, %s: %.0f requests/s, p99 %.2f ms, %.1f µs of CPU each, %.1f of the generator's%s", round, l.name, l.requests(r)/r.Seconds,
 		r.Acquire.Latency.P99/1000, 1e6*r.ServerCPU/l.requests(r), 1e6*r.OwnCPU/l.requests(r), note)
 	if l.server.proxied {
 		<-time.After(serverForgets + 200*time.Millisecond) // what has ended is forgotten by now

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/hub/lease"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/figures"
 )
 
 // benchRounds are counted of everything, after one that is not.
@@ -20,11 +21,11 @@ const benchRounds = 5
 // that is missed: how fast it is, is for a person to judge who knows what else the machine
 // did.
 func BenchmarkLease(b *testing.B) {
-	progress("%s, GOMAXPROCS %d, load of the machine before: %s", runtime.Version(), runtime.GOMAXPROCS(0), machineLoad())
-	var s sheet
+	figures.Progress("%s, GOMAXPROCS %d, load of the machine before: %s", runtime.Version(), runtime.GOMAXPROCS(0), figures.Load())
+	var s figures.Sheet
 	for _, part := range []struct {
 		name    string
-		measure func(*testing.B, *sheet)
+		measure func(*testing.B, *figures.Sheet)
 	}{{"API", measureAPI}, {"Store", measureStore}, {"Worst", measureWorst}, {"Memory", measureMemory}} {
 		b.Run(part.name, func(b *testing.B) {
 			if b.N > 1 {
@@ -34,7 +35,7 @@ func BenchmarkLease(b *testing.B) {
 			b.ReportMetric(0, "ns/op") // how long all of it took is no figure
 		})
 	}
-	s.print(os.Stdout)
+	s.Print(os.Stdout)
 }
 
 // benchClient is whose leases they are: the API knows one client.

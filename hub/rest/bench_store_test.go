@@ -8,6 +8,7 @@ import (
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/hub/lease"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/figures"
 )
 
 const (
@@ -52,7 +53,7 @@ type asking struct {
 
 // measureStore has stores asked in turn: small and large ones, for targets from which few
 // rest and many, with Proxies to grant and with none.
-func measureStore(b *testing.B, s *sheet) {
+func measureStore(b *testing.B, s *figures.Sheet) {
 	ways := map[string]*asking{}
 	var order []*asking
 	for _, n := range storeSizes {
@@ -73,33 +74,33 @@ func measureStore(b *testing.B, s *sheet) {
 		}
 		for i, a := range order {
 			if round > 0 { // the first warms up
-				a.alone = append(a.alone, median(measured[i].alone))
+				a.alone = append(a.alone, figures.Median(measured[i].alone))
 				if !a.refused {
-					a.cycle = append(a.cycle, median(measured[i].cycle))
+					a.cycle = append(a.cycle, figures.Median(measured[i].cycle))
 				}
 			}
 		}
-		progress("store, round %d of %d", round, benchRounds)
+		figures.Progress("store, round %d of %d", round, benchRounds)
 	}
-	s.title("The store alone: the medians of %d rounds of %d batches of %d; a quarter matches", benchRounds, storeBatches, storeBatch)
+	s.Title("The store alone: the medians of %d rounds of %d batches of %d; a quarter matches", benchRounds, storeBatches, storeBatch)
 	for _, name := range storeWays {
 		for _, n := range storeSizes {
-			s.add(named(name, n), median(ways[named(name, n)].alone), "ns")
+			s.Add(named(name, n), figures.Median(ways[named(name, n)].alone), "ns")
 		}
 	}
 	get := func(name string, n int) []float64 { return ways[named(name, n)].alone }
-	s.ratios("acquire, 100000 Proxies/1000", get(wayFresh, 100_000), get(wayFresh, 1000), atMost(2.5))
+	s.Ratios("acquire, 100000 Proxies/1000", get(wayFresh, 100_000), get(wayFresh, 1000), figures.AtMost(2.5))
 	for _, n := range []int{10_000, 100_000} {
-		s.ratios(fmt.Sprintf("acquire, 90%% cooled/1%%, %d Proxies", n), get(wayCooled, n), get(wayCool, n), atMost(1.5))
-		s.ratios(fmt.Sprintf("exhausted/acquire, %d Proxies", n), get(wayFull, n), get(wayFresh, n), atMost(1.5))
-		s.ratios(fmt.Sprintf("exhausted and 90%% cooled/acquire, %d Proxies", n), get(wayFullCooled, n), get(wayFresh, n), atMost(1.5))
+		s.Ratios(fmt.Sprintf("acquire, 90%% cooled/1%%, %d Proxies", n), get(wayCooled, n), get(wayCool, n), figures.AtMost(1.5))
+		s.Ratios(fmt.Sprintf("exhausted/acquire, %d Proxies", n), get(wayFull, n), get(wayFresh, n), figures.AtMost(1.5))
+		s.Ratios(fmt.Sprintf("exhausted and 90%% cooled/acquire, %d Proxies", n), get(wayFullCooled, n), get(wayFresh, n), figures.AtMost(1.5))
 	}
 	for _, name := range []string{wayFresh, wayCooled} {
 		for _, n := range storeSizes {
-			s.add("and release: "+named(name, n), median(ways[named(name, n)].cycle), "ns")
+			s.Add("and release: "+named(name, n), figures.Median(ways[named(name, n)].cycle), "ns")
 		}
 	}
-	b.ReportMetric(median(get(wayFresh, 10_000)), "ns/acquire")
+	b.ReportMetric(figures.Median(get(wayFresh, 10_000)), "ns/acquire")
 }
 
 // waysToAsk are those of a fleet of that size. The South American Proxies take one lease
@@ -192,3 +193,6 @@ func (a *asking) settle() {
 	<-time.After(2 * forgotten)
 	a.pool.Cooldowns() // which brings it up to now
 }
+
+// nanosEach is how long one of so many took.
+func nanosEach(took time.Duration, of int) float64 { return float64(took) / float64(of) }

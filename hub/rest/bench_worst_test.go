@@ -11,6 +11,7 @@ import (
 
 	"github.com/proxyfleet/proxy-operator/hub/fleet"
 	"github.com/proxyfleet/proxy-operator/hub/lease"
+	"github.com/proxyfleet/proxy-operator/internal/testkit/figures"
 )
 
 const (
@@ -21,13 +22,13 @@ const (
 
 // measureWorst does what costs the store most: targets and selectors in turn, of which each
 // needs something of its own, and changes of a Proxy that everybody asks for.
-func measureWorst(b *testing.B, s *sheet) {
+func measureWorst(b *testing.B, s *figures.Sheet) {
 	manyTargets, manySelectors := askManyTargets(b), askManySelectors(b)
 	judged, sorted := changeOneOf(b)
-	figures := []struct {
+	all := []struct {
 		name string
 		do   func() float64 // ns
-		all  []float64
+		took []float64
 	}{
 		{name: fmt.Sprintf("%d targets with half cooled in turn, 100000 Proxies", worstTargets), do: manyTargets},
 		{name: fmt.Sprintf("%d selectors in turn, 10000 Proxies", networks), do: manySelectors},
@@ -35,16 +36,16 @@ func measureWorst(b *testing.B, s *sheet) {
 		{name: fmt.Sprintf("a Proxy that leaves or joins %d views", worstViews), do: sorted},
 	}
 	for round := range benchRounds + 1 {
-		for i := range figures {
-			if ns := figures[i].do(); round > 0 {
-				figures[i].all = append(figures[i].all, ns/1000)
+		for i := range all {
+			if ns := all[i].do(); round > 0 {
+				all[i].took = append(all[i].took, ns/1000)
 			}
 		}
-		progress("worst, round %d of %d", round, benchRounds)
+		figures.Progress("worst, round %d of %d", round, benchRounds)
 	}
-	s.title("What costs the store most: the medians of %d rounds", benchRounds)
-	for _, f := range figures {
-		s.add(f.name, median(f.all), "µs")
+	s.Title("What costs the store most: the medians of %d rounds", benchRounds)
+	for _, f := range all {
+		s.Add(f.name, figures.Median(f.took), "µs")
 	}
 }
 
@@ -151,16 +152,16 @@ func selectorsOf(labels, n int) (all []map[string]string) {
 
 // measureMemory is what the store keeps of each Proxy, with a lease on each: of leases that
 // name none but a target, and of such as are asked for by selectors that share the fleet.
-func measureMemory(b *testing.B, s *sheet) {
+func measureMemory(b *testing.B, s *figures.Sheet) {
 	const n = 100_000
-	s.title("Memory of the store, of %d Proxies with a lease each", n)
+	s.Title("Memory of the store, of %d Proxies with a lease each", n)
 	none := []map[string]string{nil}
 	var each []map[string]string
 	for _, region := range regions {
 		each = append(each, map[string]string{"region": region})
 	}
-	s.add("for each Proxy", heldFor(b, n, none), "bytes", atMost(400))
-	s.add(fmt.Sprintf("for each Proxy, asked for by %d selectors", len(each)), heldFor(b, n, each), "bytes")
+	s.Add("for each Proxy", heldFor(b, n, none), "bytes", figures.AtMost(400))
+	s.Add(fmt.Sprintf("for each Proxy, asked for by %d selectors", len(each)), heldFor(b, n, each), "bytes")
 }
 
 // heldFor is what the store holds for each Proxy when each has a lease: what is left of the
