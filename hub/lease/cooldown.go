@@ -14,9 +14,9 @@ type location struct {
 
 func locationOf(p *fleet.Proxy) location { return location{p.Key, p.Host, p.Port} }
 
-// maxRests is how many cooldowns an address may have. Clients that take every host name
-// for a site of its own must not fill the memory: with one more, the one that ends first
-// ends now.
+// maxRests is how many targets an address may rest from. Clients that take every host name
+// for a site of its own must not fill the memory: of one more, the one that ends first ends
+// now, be it the new one.
 const maxRests = 1000
 
 // address is a location with at least one cooldown.
@@ -24,7 +24,7 @@ type address struct {
 	location
 	slot   *slot // that is there now; nil: none
 	global *cooldown
-	ends   deadlines[ofAddress] // of all of its cooldowns
+	ends   deadlines[ofAddress] // of its cooldowns, the global one apart
 }
 
 // target is a site that at least one address rests from.
@@ -95,8 +95,8 @@ func (s *Store) rest(at location, name string, until instant) {
 	case until > c.ends:
 		c.ends = until
 		s.rests.move(int(c.inAll), until)
-		a.ends.move(int(c.inAddress), until)
 		if t != nil {
+			a.ends.move(int(c.inAddress), until)
 			t.ends.move(int(c.inTarget), until)
 		}
 		s.rested(c, true)
@@ -104,29 +104,29 @@ func (s *Store) rest(at location, name string, until instant) {
 }
 
 func (s *Store) startRest(c *cooldown) {
-	if c.address.ends.len() == maxRests {
-		s.endRest(c.address.ends.h[0].what.cooldown)
-	}
 	s.rests.add(c.ends, ofAll{c})
-	c.address.ends.add(c.ends, ofAddress{c})
 	if c.target == nil {
 		c.address.global = c
 	} else {
 		s.cooldowns[resting{c.address, c.target}] = c
+		c.address.ends.add(c.ends, ofAddress{c})
 		c.target.ends.add(c.ends, ofTarget{c})
 	}
 	s.rested(c, true)
+	if c.address.ends.len() > maxRests {
+		s.endRest(c.address.ends.h[0].what.cooldown)
+	}
 }
 
 // endRest forgets a cooldown, and all that nothing else needs.
 func (s *Store) endRest(c *cooldown) {
 	a, t := c.address, c.target
 	s.rests.drop(int(c.inAll))
-	a.ends.drop(int(c.inAddress))
 	if t == nil {
 		a.global = nil
 	} else {
 		delete(s.cooldowns, resting{a, t})
+		a.ends.drop(int(c.inAddress))
 		t.ends.drop(int(c.inTarget))
 	}
 	s.rested(c, false)
@@ -137,7 +137,7 @@ func (s *Store) endRest(c *cooldown) {
 		delete(s.targets, t.name)
 		s.views.forget(t)
 	}
-	if a.ends.len() == 0 {
+	if a.ends.len() == 0 && a.global == nil {
 		delete(s.addresses, a.location)
 		if a.slot != nil {
 			a.slot.address = nil

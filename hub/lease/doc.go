@@ -30,7 +30,8 @@
 // block is as fast as the climb, in a third of the memory.
 //
 // Each view taxes every change of its slots, so there is a cap on them, and the one used
-// least recently goes (views.go). Views do not know targets. A target that Proxies rest
+// least recently goes, unless it was used since the newcomer was asked for the last time;
+// then that is answered by one look at the whole fleet (views.go). Views do not know targets. A target that Proxies rest
 // from has an overlay on the view (overlay.go): a bit per Proxy that rests, and the least
 // rank of each block without these, found anew where the block has changed since. One
 // view per selector and target would be simpler, but a hundred targets would tax every
@@ -41,8 +42,8 @@
 //
 // A request that waits stands in the line of its selector and cluster (wait.go). While it
 // does there is nothing that it could be granted. So whatever changes a slot to free, or
-// whom it is free for, notes the slot, and before the lock is given back each such slot
-// goes to the first to come of all whom it fits; nobody is woken in vain.
+// whom it is free for, notes the slot, and before the lock is given back what is noted is
+// shared out to the first to come of all whom it fits; nobody is woken in vain.
 //
 // # Who may do what
 //
@@ -52,10 +53,14 @@
 // (key, UID), so that they survive an unhealthy spell, an edit and a spoke that
 // is registered anew, and a namesake with a new UID starts from nothing.
 // Cooldowns belong to an address (key and endpoint) and a target, UID or not:
-// sites remember addresses. A report is about the address that the client was told last.
+// sites remember addresses. A report is about the address that the client was told last,
+// by the grant or by reading the lease.
 //
-// What it trades away: the state dies with the process. A selector that is new costs a
-// look at the whole fleet, a millisecond or two for a hundred thousand Proxies. The hint
+// What it trades away: the state dies with the process. A selector that is new, or one
+// too many, costs a look at the whole fleet under the lock, some milliseconds for a hundred
+// thousand Proxies, and ten times that where most of them match and a view is made. What
+// ended in one instant is played in one go, some microseconds a lease. Records of ended
+// leases take some 200 bytes each for one cooldown window, cooldowns twice that. The hint
 // when to come again may be early: where more than 256 Proxies match and rest from the
 // target, it is the end of the first rest from that target anywhere.
 package lease

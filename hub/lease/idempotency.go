@@ -83,20 +83,24 @@ func (k *keys) remember(a ask, r *record, now instant) {
 	k.spent = append(k.spent, spentKey{a.key(), use})
 }
 
-// giveUp notes that the request waits no more and was granted nothing.
-func (k *keys) giveUp(a ask) {
-	if a.req.Key == "" {
+// giveUp notes that the waiter waits no more and was granted nothing.
+func (k *keys) giveUp(w *waiter) {
+	use := k.of[w.ask.key()]
+	if use == nil || use.waiter != w {
 		return
 	}
-	use := k.of[a.key()]
 	if use.waiter = nil; use.record == nil {
-		delete(k.of, a.key())
+		delete(k.of, w.ask.key())
 	}
 }
 
-// forget drops the key of a lease that nobody heard of.
-func (k *keys) forget(a ask) {
-	if a.req.Key != "" {
+// forget drops what a key led to if that is a lease that nobody heard of.
+func (k *keys) forget(a ask, r *record) {
+	use := k.of[a.key()]
+	if use == nil || use.record != r {
+		return
+	}
+	if use.record = nil; use.waiter == nil {
 		delete(k.of, a.key())
 	}
 }

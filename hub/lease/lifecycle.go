@@ -16,6 +16,7 @@ func (s *Store) Get(client, id string) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
+	r.told()
 	return s.read(r), nil
 }
 

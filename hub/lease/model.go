@@ -119,6 +119,6 @@ func (e *NoMatchError) Error() string {
 	if e.Considered == 0 {
 		return "no Proxy matches the selector and cluster"
 	}
-	return fmt.Sprintf("none of the matching Proxies can be leased now: of %d, %d are not healthy, %d are at maxLeases and %d are cooling down for the target",
+	return fmt.Sprintf("none of the matching Proxies can be leased now: of %d, %d are not healthy, %d are at maxLeases and %d are cooling down",
 		e.Considered, e.Unhealthy, e.AtCapacity, e.InCooldown)
 }

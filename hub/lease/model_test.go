@@ -195,6 +195,9 @@ func (m *machine) compareCall(t *rapid.T, c *call) {
 func (m *machine) get(t *rapid.T) {
 	who, id := clients.Draw(t, "client"), m.anyLease(t)
 	got, err := m.Get(who, id)
+	if l, err := m.naive.find(who, id); err == nil {
+		l.told = m.naive.last[seatOf(l.proxy)]
+	}
 	m.compareLease(t, who, id, got, err)
 }
 

@@ -27,7 +27,8 @@ type naive struct {
 
 type naiveLease struct {
 	id, client, target string
-	proxy              *fleet.Proxy // as the client was told last
+	proxy              *fleet.Proxy
+	told               *fleet.Proxy // where the client was told that it is
 	ttl                time.Duration
 	expires            time.Time
 	released           time.Time // zero: not
@@ -144,7 +145,7 @@ func (n *naive) compare(a, b *fleet.Proxy) int {
 }
 
 func (n *naive) grant(client string, req Request, p *fleet.Proxy) *naiveLease {
-	l := &naiveLease{client: client, target: req.Target, proxy: p, ttl: req.TTL, expires: time.Now().Add(req.TTL), reports: map[Report]time.Time{}}
+	l := &naiveLease{client: client, target: req.Target, proxy: p, told: p, ttl: req.TTL, expires: time.Now().Add(req.TTL), reports: map[Report]time.Time{}}
 	n.leases = append(n.leases, l)
 	n.keys = append(n.keys, naiveKey{client: client, req: req, lease: l, at: time.Now()})
 	return l
@@ -176,9 +177,14 @@ func (n *naive) acquire(client string, req Request) *naiveCall {
 		c.answer(nil, ErrIdempotencyConflict)
 		return c
 	case known != nil && known.waiter != nil:
+		if n.held() == modelWaiters {
+			c.answer(nil, ErrTooManyWaiters)
+			return c
+		}
 		known.waiter.calls = append(known.waiter.calls, c)
 		return c
 	case known != nil && known.lease.active():
+		known.lease.told = n.last[seatOf(known.lease.proxy)]
 		c.answer(known.lease, nil)
 		return c
 	}
@@ -188,7 +194,7 @@ func (n *naive) acquire(client string, req Request) *naiveCall {
 		c.answer(n.grant(client, req, p), nil)
 	case req.Wait == 0:
 		c.answer(nil, &none)
-	case len(n.waiters) == modelWaiters:
+	case n.held() == modelWaiters:
 		c.answer(nil, ErrTooManyWaiters)
 	default:
 		w := &naiveWaiter{client: client, req: req, calls: []*naiveCall{c}}
@@ -196,6 +202,14 @@ func (n *naive) acquire(client string, req Request) *naiveCall {
 		n.keys = append(n.keys, naiveKey{client: client, req: req, waiter: w})
 	}
 	return c
+}
+
+// held is how many calls wait.
+func (n *naive) held() (calls int) {
+	for _, w := range n.waiters {
+		calls += len(w.calls)
+	}
+	return calls
 }
 
 func same(a, b Request) bool {
@@ -296,11 +310,11 @@ func (n *naive) report(client, id string, r Report) error {
 		return nil
 	}
 	l.reports[r] = time.Now()
-	n.cooldowns = append(n.cooldowns, naiveCooldown{l.proxy.Key, l.proxy.Endpoint(), r.Target, time.Now().Add(r.Cooldown)})
+	n.cooldowns = append(n.cooldowns, naiveCooldown{l.told.Key, l.told.Endpoint(), r.Target, time.Now().Add(r.Cooldown)})
 	return nil
 }
 
-// read is what the client is told of its lease, which is where its Proxy is.
+// read is what the client is told of its lease.
 func (n *naive) read(l *naiveLease) Lease {
 	l.proxy = n.last[seatOf(l.proxy)]
 	count, _ := n.active(l.proxy)

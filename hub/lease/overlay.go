@@ -14,11 +14,12 @@ const maxOverlayBlocks = 1 << 18
 type overlay struct {
 	view   *view
 	target *target
-	// layout is the view's when states was made; with another one all is made anew.
-	layout uint64
-	states []blockState
+	states []blockState  // one for each block of the view
 	recent *list.Element // in the store's list, the most recently used first
 }
+
+// overlayCost is how many blocks' worth of memory an overlay takes beside its states.
+const overlayCost = 4
 
 // blockState is what a target knows of one block.
 type blockState struct {
@@ -43,35 +44,31 @@ func (s *blockState) mark(at int, rests bool) {
 	s.seen = 0
 }
 
-// remake starts anew from what rests from the target.
-func (o *overlay) remake() {
-	v := o.view
-	o.layout = v.layout
-	o.states = make([]blockState, len(v.blocks))
+// newOverlay starts from what rests from the target.
+func newOverlay(v *view, t *target) *overlay {
+	o := &overlay{view: v, target: t, states: make([]blockState, len(v.blocks))}
 	for i, b := range v.blocks {
 		o.states[i].shaped = b.shaped
 	}
-	for _, d := range o.target.ends.h {
+	for _, d := range t.ends.h {
 		if sl := d.what.address.slot; sl != nil {
 			if p := v.of(sl); p != nil {
-				o.states[p.block.at].mark(int(p.at), true)
+				o.mark(p, true)
 			}
 		}
 	}
+	return o
 }
 
 // mark takes note that a Proxy begins or ends to rest.
 func (o *overlay) mark(p *place, rests bool) {
-	if o.layout != o.view.layout {
-		return // all will be made anew
-	}
-	// Where the block's members have changed, they are all looked up anew.
+	// Where the block's members have changed since, all are looked up anew.
 	o.states[p.block.at].mark(int(p.at), rests)
 }
 
 // choose returns the first of the Proxies with the least rank that do not rest from the
 // target, or nil when none of these is free; then retry is when the first Proxy may
-// be, if ok. The layout must be the view's.
+// be, if ok.
 func (o *overlay) choose() (p *place, retry instant, ok bool) {
 	v := o.view
 	best, in := leaving, 0

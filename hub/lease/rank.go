@@ -76,6 +76,19 @@ func (r rank) until() (at instant, ok bool) {
 	return instant(r &^ blockedBit >> 1), true
 }
 
+// resting is the rank of the same Proxy where it rests until then, too.
+func (r rank) resting(ends instant) rank {
+	switch r.class() {
+	case isFree:
+		return blockedRank(ends, isCooling)
+	case isFull, isCooling:
+		until, _ := r.until()
+		return blockedRank(max(until, ends), r.class())
+	default:
+		return r
+	}
+}
+
 // rankOf is the rank of a Proxy with so many active leases, of which the first ends at
 // firstEnd, and which rests from every target until coolsUntil, zero for no rest.
 func rankOf(p *fleet.Proxy, active int, firstEnd, coolsUntil instant) rank {

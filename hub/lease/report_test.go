@@ -177,12 +177,35 @@ func TestAProxyRestsFromABoundedNumberOfTargets(t *testing.T) {
 			p.report(t, l.ID, Report{Result: Banned, Target: fmt.Sprint("t", i), Cooldown: time.Hour})
 		}
 		p.report(t, l.ID, Report{Result: Banned, Target: "t0", Cooldown: 2 * time.Hour}) // is not one more
+		p.report(t, l.ID, Report{Result: Banned, Target: "short.example", Cooldown: time.Second})
 		if n := p.Cooldowns(); n != maxRests {
 			t.Errorf("%d cooldowns, want %d", n, maxRests)
 		}
 		p.release(t, client, l.ID)
-		p.refused(t, Request{Target: "t0"})
-		p.refused(t, Request{Target: fmt.Sprint("t", maxRests-1)})
-		p.acquire(t, Request{Target: "soon.example"}) // the first that would have ended
+		for i := range maxRests {
+			p.refused(t, Request{Target: fmt.Sprint("t", i)})
+		}
+		p.release(t, client, p.acquire(t, Request{Target: "short.example"}).ID) // the first to end, though it is new
+		p.acquire(t, Request{Target: "soon.example"})
+	})
+}
+
+func TestABanFromEverythingIsNoTargetOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(Options{}, proxy("a"))
+		l := p.acquire(t, Request{TTL: time.Hour})
+		p.report(t, l.ID, Report{Result: Banned, Cooldown: time.Minute})
+		for i := range maxRests + 10 {
+			p.report(t, l.ID, Report{Result: Banned, Target: fmt.Sprint("t", i), Cooldown: time.Hour})
+		}
+		if none := p.refused(t, Request{Target: "other.example"}); none.RetryAfter != time.Minute {
+			t.Errorf("%+v", none)
+		}
+		pass(time.Minute)
+		p.acquire(t, Request{Target: "other.example"})
+		pass(time.Hour)
+		if n := p.Cooldowns(); n != 0 || len(p.addresses) != 0 {
+			t.Errorf("%d cooldowns at %d addresses", n, len(p.addresses))
+		}
 	})
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
@@ -25,6 +26,11 @@ type slot struct {
 	freed bool
 }
 
+// compare orders slots by preference, the preferred first.
+func (sl *slot) compare(o *slot) int {
+	return cmp.Or(cmp.Compare(sl.rank, o.rank), sl.proxy.Compare(o.proxy.Key))
+}
+
 // seat tells a Proxy from its namesakes before and after it.
 type seat struct {
 	fleet.Key
@@ -38,8 +44,9 @@ type record struct {
 	id             id
 	client, target string
 	slot           *slot
-	// host and port are those that the client was told last: a report is about that
-	// address, wherever the Proxy is by then.
+	// host and port are those that the client was told when it was granted the lease or
+	// read it: a report is about that address, wherever the Proxy is by then. Whoever
+	// renews a lease beside its crawl does not look at the answer.
 	host string
 	ends instant
 	// expiresAt is when it ends by the wall clock, in Unix nanoseconds: fixed when the
@@ -49,6 +56,7 @@ type record struct {
 	turn, hold int32 // places among all that end and among the slot's
 	port       uint16
 	state      state
+	heard      bool // somebody was told of it
 }
 
 type state uint8

@@ -93,7 +93,7 @@ func New(options Options) *Store {
 		targets:   map[string]*target{},
 		cooldowns: map[resting]*cooldown{},
 		keys:      keys{of: map[clientKey]*remembered{}},
-		lines:     lines{of: map[string]*line{}},
+		lines:     lines{of: map[lineKey]*line{}},
 		kick:      make(chan struct{}, 1),
 	}
 }
@@ -101,17 +101,24 @@ func New(options Options) *Store {
 // enter takes the lock and brings the store up to this instant.
 func (s *Store) enter() instant {
 	s.mu.Lock()
+	entered := false
+	defer func() {
+		if !entered { // it panics, and the lock must not stay
+			s.mu.Unlock()
+		}
+	}()
 	now := instant(time.Since(s.began))
 	s.play(now)
 	s.serve(now)
+	entered = true
 	return now
 }
 
 // leave lets waiters have what has become free, and gives the lock back.
 func (s *Store) leave(now instant) {
+	defer s.mu.Unlock()
 	s.serve(now)
 	s.arm()
-	s.mu.Unlock()
 }
 
 // Leading is nil, or ErrNotLeading.
@@ -122,7 +129,8 @@ func (s *Store) Leading() error {
 	return nil
 }
 
-// play does everything that falls due by now, in order.
+// play does everything that falls due by now: first leases, then rests. Nothing is granted
+// in between, so which of them ended first makes no difference.
 func (s *Store) play(now instant) {
 	for d, ok := s.turns.due(now); ok; d, ok = s.turns.due(now) {
 		if r := d.what.record; r.state == active {
@@ -182,33 +190,59 @@ func (s *Store) acquire(a ask) (Lease, *waiter, error) {
 	case err != nil:
 		return Lease{}, nil, err
 	case known != nil && known.waiter != nil:
+		if err := s.room(); err != nil {
+			return Lease{}, nil, err
+		}
 		known.waiter.sharers++
 		return Lease{}, known.waiter, nil
 	case known != nil && known.record.state == active:
+		known.record.told()
 		return s.read(known.record), nil, nil
 	}
-	p, none := s.search(a, now)
-	switch {
-	case p != nil:
-		r := s.grant(a, p.slot, now)
-		return s.read(r), nil, nil
-	case a.req.Wait == 0:
+	sl, none := s.search(a, now)
+	if sl == nil && a.req.Wait == 0 {
 		return Lease{}, nil, none
-	case s.lines.waiting >= s.options.MaxWaiters:
-		return Lease{}, nil, ErrTooManyWaiters
+	}
+	if sl != nil {
+		l, err := s.grantNow(a, sl, now)
+		return l, nil, err
+	}
+	if err := s.room(); err != nil {
+		return Lease{}, nil, err
 	}
 	w := s.lines.join(a)
 	s.keys.await(a, w)
 	return Lease{}, w, nil
 }
 
-// search is the choice: the place of the best Proxy, or why there is none.
-func (s *Store) search(a ask, now instant) (*place, *NoMatchError) {
+// room takes a place among those that may wait.
+func (s *Store) room() error {
+	if s.lines.held >= s.options.MaxWaiters {
+		return ErrTooManyWaiters
+	}
+	s.lines.held++
+	return nil
+}
+
+// grantNow grants and reads. It asks once more who leads: the search may have taken a while.
+func (s *Store) grantNow(a ask, sl *slot, now instant) (Lease, error) {
+	if err := s.Leading(); err != nil {
+		return Lease{}, err
+	}
+	return s.read(s.grant(a, sl, now)), nil
+}
+
+// search is the choice: the best Proxy, or why there is none.
+func (s *Store) search(a ask, now instant) (*slot, *NoMatchError) {
+	t := s.targets[a.req.Target]
 	v := s.views.get(a.query)
+	if v == nil {
+		return s.views.scan(a.query, t, now)
+	}
 	var p *place
 	var retry instant
 	var ends bool
-	if t := s.targets[a.req.Target]; t == nil {
+	if t == nil || v.size == 0 {
 		var best rank
 		p, best = v.choose()
 		retry, ends = best.until()
@@ -216,18 +250,23 @@ func (s *Store) search(a ask, now instant) (*place, *NoMatchError) {
 		p, retry, ends = s.views.overlay(v, t).choose()
 	}
 	if p != nil {
-		return p, nil
+		return p.slot, nil
 	}
+	return nil, noMatch(&v.counts, retry, ends, now)
+}
+
+// noMatch is what is told of so many Proxies of which none can be granted.
+func noMatch(counts *[classes]int, retry instant, ends bool, now instant) *NoMatchError {
 	none := &NoMatchError{
-		Considered: v.size - v.counts[isLeaving],
-		Unhealthy:  v.counts[isSick],
-		AtCapacity: v.counts[isFull],
-		InCooldown: v.counts[isCooling] + v.counts[isFree], // free but for the target
+		Unhealthy:  counts[isSick],
+		AtCapacity: counts[isFull],
+		InCooldown: counts[isCooling] + counts[isFree], // free but for the target
 	}
+	none.Considered = none.Unhealthy + none.AtCapacity + none.InCooldown
 	if ends {
 		none.RetryAfter = time.Duration(retry - now)
 	}
-	return nil, none
+	return none
 }
 
 // grant makes the lease.
@@ -241,9 +280,9 @@ func (s *Store) grant(a ask, sl *slot, now instant) *record {
 	return r
 }
 
-// read is the lease as it is now. The client then knows where its Proxy is.
+// read is the lease as it is now. Then somebody has heard of it.
 func (s *Store) read(r *record) Lease {
-	r.told()
+	r.heard = true
 	l := Lease{
 		ID: r.id.String(), Client: r.client, Target: r.target, TTL: r.ttl,
 		ExpiresAt: time.Unix(0, r.expiresAt).UTC(),

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"strings"
 	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
 )
 
 // maxHost is the longest name that DNS can carry.
@@ -11,8 +14,8 @@ const maxHost = 253
 
 // NormalizeTarget makes of a target, which may be a whole URL, what targets
 // are compared by: the lower-case host name, without scheme, user, port, path
-// and trailing dot. Empty stays empty. Names in other scripts are not
-// converted to punycode: the two spellings of one name are two targets.
+// and trailing dot. Empty stays empty. A name in another script is the one that
+// browsers make of it for DNS, so that both spellings are one target.
 // The error is an *InvalidError.
 func NormalizeTarget(target string) (string, error) {
 	s := strings.TrimSpace(target)
@@ -37,7 +40,16 @@ func NormalizeTarget(target string) (string, error) {
 			return addr.WithZone("").String(), nil
 		}
 	}
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	host = strings.TrimSuffix(host, ".")
+	if !utf8.ValidString(host) {
+		return "", badTarget()
+	}
+	if strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+			host = ascii
+		}
+	}
+	host = strings.ToLower(host)
 	if !isHost(host) {
 		return "", badTarget()
 	}

@@ -32,7 +32,9 @@ func TestSpellingsOfOneSiteAreOneTarget(t *testing.T) {
 		"http://[2001:DB8::1]:8080/x":        "2001:db8::1",
 		"2001:db8:0::1":                      "2001:db8::1",
 		"[fe80::1%25eth0]":                   "fe80::1",
-		"BÜCHER.example":                     "bücher.example",
+		"BÜCHER.example":                     "xn--bcher-kva.example",
+		"https://bücher.example./x":          "xn--bcher-kva.example",
+		"例え。テスト":                             "xn--r8jz45g.xn--zckzah",
 		"xn--bcher-kva.example":              "xn--bcher-kva.example",
 	} {
 		got, err := lease.NormalizeTarget(in)

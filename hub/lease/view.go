@@ -20,11 +20,12 @@ type view struct {
 	best     []rank   // of each block
 	changed  []uint64 // the clock when a rank or member of each block changed last
 	clock    uint64   // counts changes
-	layout   uint64   // the clock when a block came or went last
 	size     int
 	counts   [classes]int
 	overlays map[*target]*overlay
 	used     uint64 // by the store's count of searches
+	// resized is told how many blocks there are more in all overlays.
+	resized func(blocks int)
 }
 
 // block is a run of a view's Proxies.
@@ -168,8 +169,10 @@ func (v *view) fill(from []*block) {
 			return
 		}
 		places, ranks := make([]*place, len(members)), make([]rank, len(members))
+		room := make([]place, len(members)) // of all of them: one by one takes twice as long
 		for i, sl := range members {
-			places[i], ranks[i] = &place{slot: sl}, sl.rank
+			room[i].slot = sl
+			places[i], ranks[i] = &room[i], sl.rank
 			places[i].link()
 			v.counts[sl.rank.class()]++
 		}
@@ -225,7 +228,10 @@ func (v *view) addBlock(at int, places []*place, ranks []rank) {
 	v.blocks = slices.Insert(v.blocks, at, b)
 	v.best = slices.Insert(v.best, at, best)
 	v.changed = slices.Insert(v.changed, at, 0)
-	v.relaid(at)
+	for _, o := range v.overlays {
+		o.states = slices.Insert(o.states, at, blockState{})
+	}
+	v.moved(at, len(v.overlays))
 	for _, p := range places {
 		p.block = b
 	}
@@ -236,16 +242,20 @@ func (v *view) dropBlock(at int) {
 	v.blocks = slices.Delete(v.blocks, at, at+1)
 	v.best = slices.Delete(v.best, at, at+1)
 	v.changed = slices.Delete(v.changed, at, at+1)
-	v.relaid(at)
+	for _, o := range v.overlays {
+		o.states = slices.Delete(o.states, at, at+1)
+	}
+	v.moved(at, -len(v.overlays))
 }
 
-// relaid notes that the blocks from here on have moved.
-func (v *view) relaid(from int) {
+// moved notes that the blocks from here on have another place.
+func (v *view) moved(from, states int) {
 	for i, b := range v.blocks[from:] {
 		b.at = from + i
 	}
-	v.clock++
-	v.layout = v.clock
+	if v.resized != nil && states != 0 {
+		v.resized(states)
+	}
 }
 
 func (v *view) split(in int) {

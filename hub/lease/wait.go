@@ -3,21 +3,28 @@ package lease
 import (
 	"container/list"
 	"context"
+	"slices"
 	"time"
 )
 
-// lines are the requests that wait, by what they consider. While one waits there is no
-// Proxy that it could be granted: whatever becomes free goes to those who wait first.
+// lines are the requests that wait. While one waits there is no Proxy that it could be
+// granted: whatever becomes free goes to those who wait first.
 type lines struct {
-	of      map[string]*line // by the query's text
-	waiting int
+	of      map[lineKey]*line
+	all     []*line
+	waiting int   // waiters in all lines
+	held    int   // requests that wait, those that share a waiter counted one by one
 	came    int64 // counts arrivals
 }
 
-// line is those that consider the same, in the order of their arrival.
+type lineKey struct{ query, target string }
+
+// line is those that consider the same for the same target, in the order of their arrival.
 type line struct {
+	key     lineKey
 	query   query
-	waiters *list.List // of *waiter
+	waiters *list.List // of *waiter, and never empty
+	at      int        // its place among all
 }
 
 // waiter is a request that waits, or several with one idempotency key that share what
@@ -28,17 +35,18 @@ type waiter struct {
 	place   *list.Element
 	number  int64 // of its arrival
 	sharers int   // that have not been answered
-	heard   bool  // one of them was, with the lease
 	done    chan struct{}
 	record  *record // set before done is closed, unless err is
 	err     error
 }
 
 func (l *lines) join(a ask) *waiter {
-	ln := l.of[a.query.text]
+	key := lineKey{a.query.text, a.req.Target}
+	ln := l.of[key]
 	if ln == nil {
-		ln = &line{query: a.query, waiters: list.New()}
-		l.of[a.query.text] = ln
+		ln = &line{key: key, query: a.query, waiters: list.New(), at: len(l.all)}
+		l.of[key] = ln
+		l.all = append(l.all, ln)
 	}
 	l.came++
 	l.waiting++
@@ -49,10 +57,24 @@ func (l *lines) join(a ask) *waiter {
 
 func (l *lines) part(w *waiter) {
 	l.waiting--
-	w.line.waiters.Remove(w.place)
-	if w.line.waiters.Len() == 0 {
-		delete(l.of, w.line.query.text)
+	ln := w.line
+	ln.waiters.Remove(w.place)
+	if ln.waiters.Len() > 0 {
+		return
 	}
+	last := len(l.all) - 1
+	l.all[ln.at], l.all[last].at = l.all[last], ln.at
+	l.all[last] = nil
+	l.all = l.all[:last]
+	delete(l.of, ln.key)
+}
+
+// first is the one that has waited longest, or nil when the line has ended.
+func (ln *line) first() *waiter {
+	if e := ln.waiters.Front(); e != nil {
+		return e.Value.(*waiter)
+	}
+	return nil
 }
 
 // wait is until the waiter is granted a lease, the time is over, or ctx ends.
@@ -67,41 +89,41 @@ func (s *Store) wait(ctx context.Context, w *waiter, most time.Duration) (Lease,
 	now := s.enter() // which may grant it
 	defer s.leave(now)
 	w.sharers--
-	waits := w.record == nil && w.err == nil
-	if waits && w.sharers == 0 {
+	s.lines.held--
+	if w.record == nil && w.err == nil && w.sharers == 0 {
 		s.lines.part(w)
-		s.keys.giveUp(w.ask)
+		s.keys.giveUp(w)
 	}
 	switch {
 	case ctx.Err() != nil:
-		if w.record != nil && w.sharers == 0 && !w.heard {
+		if w.record != nil && w.sharers == 0 {
 			s.withdraw(w, now)
 		}
 		return Lease{}, context.Cause(ctx)
 	case w.err != nil:
 		return Lease{}, w.err
 	case w.record != nil && w.record.state == active:
-		w.heard = true
 		return s.read(w.record), nil
 	}
 	// There is one only if the lease was over before this request woke up.
-	p, none := s.search(w.ask, now)
-	if p == nil {
+	sl, none := s.search(w.ask, now)
+	if sl == nil {
 		return Lease{}, none
 	}
-	if err := s.Leading(); err != nil {
-		return Lease{}, err
-	}
-	return s.read(s.grant(w.ask, p.slot, now)), nil
+	return s.grantNow(w.ask, sl, now)
 }
 
-// withdraw takes back a lease that nobody has heard of.
+// withdraw takes back a lease that nobody has heard of, if it is still there.
 func (s *Store) withdraw(w *waiter, now instant) {
-	if w.record.state == active {
-		s.end(w.record, now, released)
+	r := w.record
+	if r.heard || s.records[r.id] != r {
+		return
 	}
-	s.forget(w.record)
-	s.keys.forget(w.ask)
+	if r.state == active {
+		s.end(r, now, released)
+	}
+	s.forget(r)
+	s.keys.forget(w.ask, r)
 }
 
 // free notes a Proxy that waiters may have now who could not before.
@@ -112,13 +134,17 @@ func (s *Store) free(sl *slot) {
 	}
 }
 
-// offer is a freed slot, in the heap by the arrival of the first that it fits.
-type offer struct{ slot *slot }
+// turn is a line while what has become free is shared out.
+type turn struct {
+	line *line
+	next int // of what is free, the first that it has not passed over
+}
 
-func (offer) moved(int) {}
+func (*turn) moved(int) {}
 
 // serve grants what has become free to those who wait, the first to come first; each
-// gets the best for it, like any request.
+// gets the best for it, like any request. That takes no view: nothing else is free for
+// anybody who waits.
 func (s *Store) serve(now instant) {
 	if s.lines.waiting > 0 && s.Leading() != nil {
 		s.dismiss(ErrNotLeading)
@@ -126,52 +152,76 @@ func (s *Store) serve(now instant) {
 	if len(s.freed) == 0 {
 		return
 	}
-	var offers deadlines[offer]
-	for _, sl := range s.freed {
+	fresh := s.takeFreed()
+	var turns deadlines[*turn] // by the arrival of the first of each line
+	for _, ln := range s.lines.all {
+		const few = 8 // or it is found out when it is the line's turn
+		if len(fresh) > few || slices.ContainsFunc(fresh, func(sl *slot) bool { return s.fits(ln, sl) }) {
+			turns.add(instant(ln.first().number), &turn{line: ln})
+		}
+	}
+	var again []*slot // what was granted here, and may be once more
+	for turns.len() > 0 {
+		t := turns.h[0].what
+		sl := s.offer(t, fresh, again)
+		if sl == nil {
+			turns.drop(0)
+			continue
+		}
+		if s.Leading() != nil { // many grants take a while
+			s.dismiss(ErrNotLeading)
+			break
+		}
+		if sl.freed {
+			sl.freed = false
+			again = append(again, sl)
+		}
+		w := t.line.first()
+		s.settle(w, s.grant(w.ask, sl, now), nil)
+		if w = t.line.first(); w == nil {
+			turns.drop(0)
+		} else {
+			turns.move(0, instant(w.number))
+		}
+	}
+	for _, sl := range fresh {
 		sl.freed = false
-		if w := s.firstFor(sl); w != nil {
-			offers.add(instant(w.number), offer{sl})
+	}
+}
+
+// takeFreed is what is free of what was noted, the best first.
+func (s *Store) takeFreed() (fresh []*slot) {
+	for _, sl := range s.freed {
+		if sl.freed = !sl.gone && sl.rank.class() == isFree; sl.freed {
+			fresh = append(fresh, sl)
 		}
 	}
 	clear(s.freed)
 	s.freed = s.freed[:0]
-	for offers.len() > 0 {
-		top := offers.h[0]
-		w := s.firstFor(top.what.slot)
-		switch {
-		case w == nil:
-			offers.drop(0)
-		case instant(w.number) != top.at: // others were served since
-			offers.move(0, instant(w.number))
-		default:
-			p, _ := s.search(w.ask, now)
-			s.settle(w, s.grant(w.ask, p.slot, now), nil)
-		}
-	}
+	slices.SortFunc(fresh, (*slot).compare)
+	return fresh
 }
 
-// firstFor is the first to come of those whom the slot's Proxy fits now, or nil.
-func (s *Store) firstFor(sl *slot) *waiter {
-	if sl.gone || sl.rank.class() != isFree {
-		return nil
+// offer is the best that fits the line, of what is fresh or was granted just now; nil when
+// there is none, and will be none as long as nothing else becomes free.
+func (s *Store) offer(t *turn, fresh, again []*slot) (best *slot) {
+	for t.next < len(fresh) && !(fresh[t.next].freed && s.fits(t.line, fresh[t.next])) {
+		t.next++
 	}
-	var first *waiter
-	for _, ln := range s.lines.of {
-		if !ln.query.matches(sl) {
-			continue
-		}
-		for e := ln.waiters.Front(); e != nil; e = e.Next() {
-			w := e.Value.(*waiter)
-			if first != nil && first.number < w.number {
-				break
-			}
-			if s.targets[w.ask.req.Target].cooldown(sl) == nil {
-				first = w
-				break
-			}
+	if t.next < len(fresh) {
+		best = fresh[t.next]
+	}
+	for _, sl := range again {
+		if sl.rank.class() == isFree && (best == nil || sl.compare(best) < 0) && s.fits(t.line, sl) {
+			best = sl
 		}
 	}
-	return first
+	return best
+}
+
+// fits says that whoever waits in the line may have the slot's Proxy once it is free.
+func (s *Store) fits(ln *line, sl *slot) bool {
+	return ln.query.matches(sl) && s.targets[ln.key.target].cooldown(sl) == nil
 }
 
 // settle answers a waiter.
@@ -183,12 +233,10 @@ func (s *Store) settle(w *waiter, r *record, err error) {
 
 // dismiss answers all waiters with an error.
 func (s *Store) dismiss(err error) {
-	for _, ln := range s.lines.of {
-		for e := ln.waiters.Front(); e != nil; e = ln.waiters.Front() {
-			w := e.Value.(*waiter)
-			s.keys.giveUp(w.ask)
-			s.settle(w, nil, err)
-		}
+	for len(s.lines.all) > 0 {
+		w := s.lines.all[0].first()
+		s.keys.giveUp(w)
+		s.settle(w, nil, err)
 	}
 }
 

@@ -308,12 +308,14 @@ func TestMoreThanMayWaitAreToldSo(t *testing.T) {
 		if _, err := q.Acquire(t.Context(), client, Request{Wait: time.Second}); !errors.Is(err, ErrTooManyWaiters) {
 			t.Errorf("a third: %v", err)
 		}
-		q.refused(t, Request{})              // who does not wait is told the counts
-		q.come("sharing", Request{Key: "k"}) // takes no place of its own
+		q.refused(t, Request{}) // who does not wait is told the counts
+		if _, err := q.Acquire(t.Context(), client, Request{Wait: MaxWait, Key: "k"}); !errors.Is(err, ErrTooManyWaiters) {
+			t.Errorf("one that shares: %v", err)
+		}
 		hangUp()
 		synctest.Wait()
-		q.come("3", Request{})
-		q.wantLeft(2)
+		q.come("sharing", Request{Key: "k"})
+		q.wantLeft(1)
 		q.release(t, client, l.ID)
 		synctest.Wait()
 		if q.leases["2"].ID == "" || q.leases["2"].ID != q.leases["sharing"].ID {

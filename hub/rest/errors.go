@@ -45,7 +45,7 @@ var (
 	errTooLarge      = refuse(http.StatusRequestEntityTooLarge, "body_too_large", "the body is larger than %d bytes: send less", maxBody)
 	errTooSlow       = refuse(http.StatusRequestTimeout, "request_timeout", "the body did not arrive in time: send it faster")
 	errInvalidResult = refuse(http.StatusBadRequest, "invalid_result", `result must be "ok", "rate_limited" or "banned"`)
-	errUnknownLease  = refuse(http.StatusNotFound, "unknown_lease", "there is no such lease, or it ended too long ago: take a new one")
+	errUnknownLease  = refuse(http.StatusNotFound, "unknown_lease", "there is no such lease: it was given back, it ended too long ago, or the hub that knew it has ended; take a new one")
 	errLeaseExpired  = refuse(http.StatusGone, "lease_expired", "the lease has ended: take a new one")
 	errConflict      = &requestError{http.StatusUnprocessableEntity, "idempotency_conflict",
 		"this Idempotency-Key was used with another body: send a new key", 0, OutcomeIdempotencyConflict}

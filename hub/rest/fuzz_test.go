@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +40,7 @@ func FuzzBodies(f *testing.F) {
 		`{"selector":{"region":"eu"},"cluster":"eu-west","ttlSeconds":300,"target":"example.com","waitSeconds":5}`,
 		`{"result":"ok","target":"x","cooldownSeconds":1}`, `{"ttlSeconds":1e999}`, `{"a":{}}x`, `{"selector":{"a":null}}`,
 		"{\"\xff\":1}", `{"\ud800":1}`, `{"result":` + strings.Repeat("[", 100), ``, `null`, `{"":""}`, `{"ttlSeconds":1}{}`,
-		`{"selector":{"a":"b","a":"c"}}`, `{"\u0074tlSeconds":7}`, `{"ttlSeconds":-0}`, `{"waitSeconds":0.0}`, `{"x":{"y":1,"y":2}}`,
+		`{"selector":{"a":"b","a":"c"}}`, `{"\u0074tlSeconds":7}`, `{"ttlSeconds":-0}`, `{"waitSeconds":0.0}`, `{"ttlSeconds":3e2,"waitSeconds":1e1}`, `{"x":{"y":1,"y":2}}`,
 	} {
 		f.Add(seed)
 	}
@@ -67,7 +67,14 @@ func mustMeanTheSame(t *testing.T, body string, got request) {
 		t.Fatalf("took %q: %v", body, err)
 	}
 	in := func(n json.Number) time.Duration {
-		i, _ := strconv.ParseInt(n.String(), 10, 64)
+		if n == "" {
+			return 0
+		}
+		exactly, _, err := big.ParseFloat(n.String(), 10, 256, big.ToNearestEven)
+		if err != nil {
+			t.Fatalf("took %q: %v", body, err)
+		}
+		i, _ := exactly.Int64() // the largest, for what is larger
 		return seconds(i)
 	}
 	switch got := got.(type) {

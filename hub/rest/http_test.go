@@ -140,6 +140,8 @@ func TestBodiesOver64KiBAreRefused(t *testing.T) {
 		"the description":      a.call("GET", "/openapi.yaml", fill(100<<10)),
 		"the health":           a.call("GET", "/healthz", fill(100<<10)),
 		"where none is read":   a.call("DELETE", "/v1/leases/"+id, fill(100<<10)),
+		"nor in chunks":        a.call("DELETE", "/v1/leases/"+id, "", chunked(fill(200<<10))),
+		"to a list, in chunks": a.call("GET", "/v1/proxies", "", chunked(fill(200<<10))),
 		"on an unknown path":   a.call("POST", "/nowhere", fill(100<<10)),
 	} {
 		a.wantError(got, http.StatusRequestEntityTooLarge, "body_too_large", "larger than 65536 bytes")

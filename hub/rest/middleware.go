@@ -1,9 +1,11 @@
 package rest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -75,13 +77,25 @@ func clip(s string) string {
 	return s
 }
 
-// limited refuses a body that says it is too large. One that turns out to be is
-// refused where it is read.
+// limited refuses a body that is too large: one that says so, and one in chunks, which
+// does not say, when it has turned out to be. Not every call reads its body.
 func (s *Server) limited(next step) step {
 	return func(x *exchange) {
 		if x.request.ContentLength > maxBody {
 			s.fail(x, errTooLarge)
 			return
+		}
+		if x.request.ContentLength < 0 {
+			body, err := io.ReadAll(io.LimitReader(x.request.Body, maxBody+1))
+			switch {
+			case err != nil:
+				s.fail(x, bodyError(err))
+				return
+			case len(body) > maxBody:
+				s.fail(x, errTooLarge)
+				return
+			}
+			x.request.Body = io.NopCloser(bytes.NewReader(body))
 		}
 		next(x)
 	}

@@ -137,7 +137,7 @@ func (q *listQuery) set(name, value string) error {
 		q.healthy = &healthy
 	case "limit":
 		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 || n > maxLimit {
+		if err != nil || n < 1 || n > maxLimit || value[0] == '+' {
 			return invalid("limit must be a whole number from 1 to %d", maxLimit)
 		}
 		q.limit = n

@@ -74,8 +74,8 @@ func (v *value) wait(field string) (time.Duration, error) {
 	return seconds(n), nil
 }
 
-// whole is a whole number, written without a fraction or an exponent. What is too
-// large comes back as the largest there is, for whoever knows the limit to refuse.
+// whole is a whole number, however it is written: some languages write 300 as 300.0. What
+// is too large comes back as the largest there is, for whoever knows the limit to refuse.
 func (v *value) whole(wrong func() error) (n int64, ok bool, err error) {
 	if is, err := v.is(jsontext.KindNumber, wrong); !is {
 		return 0, false, err
@@ -85,10 +85,19 @@ func (v *value) whole(wrong func() error) (n int64, ok bool, err error) {
 		return 0, false, err
 	}
 	n, err = strconv.ParseInt(string(raw), 10, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) {
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return n, true, nil // out of range: the largest or the smallest
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	switch {
+	case f >= math.MaxInt64: // infinity, too
+		return math.MaxInt64, true, nil
+	case f <= math.MinInt64:
+		return math.MinInt64, true, nil
+	case err != nil || f != math.Trunc(f):
 		return 0, false, wrong()
 	}
-	return n, true, nil // out of range: the largest or the smallest
+	return int64(f), true, nil
 }
 
 // seconds is n of them, or the longest Duration if that cannot hold them.

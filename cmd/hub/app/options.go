@@ -103,7 +103,7 @@ func Parse(args []string, getenv func(string) string) (Options, error) {
 	fs.IntVar(&o.MetricsPerProxyLimit, "metrics-per-proxy-limit", 2000, "with more Proxies than this, metrics of probes are those of clusters, until it is less than 80% of it; 0: always")
 	fs.DurationVar(&o.LeaseDefaultTTL, "lease-default-ttl", 5*time.Minute, "how long a lease lasts that asks for nothing else")
 	fs.DurationVar(&o.LeaseMaxTTL, "lease-max-ttl", 24*time.Hour, "longest time that a lease may ask for")
-	fs.DurationVar(&o.LeaseCooldownWindow, "lease-cooldown-window", 10*time.Minute, "how long a proxy rests for a target after a report of rate_limited or banned")
+	fs.DurationVar(&o.LeaseCooldownWindow, "lease-cooldown-window", 10*time.Minute, "how long a proxy rests for a target after a report of rate_limited or banned that names no time; and how long an ended lease is known, so that reports on it are taken")
 	o.Zap.BindFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
