@@ -153,6 +153,11 @@ func (s *Store) serve(now instant) {
 		return
 	}
 	fresh := s.takeFreed()
+	defer func() {
+		for _, sl := range fresh {
+			sl.freed = false
+		}
+	}()
 	var turns deadlines[*turn] // by the arrival of the first of each line
 	for _, ln := range s.lines.all {
 		const few = 8 // or it is found out when it is the line's turn
@@ -184,9 +189,6 @@ func (s *Store) serve(now instant) {
 			turns.move(0, instant(w.number))
 		}
 	}
-	for _, sl := range fresh {
-		sl.freed = false
-	}
 }
 
 // takeFreed is what is free of what was noted, the best first.
@@ -205,7 +207,7 @@ func (s *Store) takeFreed() (fresh []*slot) {
 // offer is the best that fits the line, of what is fresh or was granted just now; nil when
 // there is none, and will be none as long as nothing else becomes free.
 func (s *Store) offer(t *turn, fresh, again []*slot) (best *slot) {
-	for t.next < len(fresh) && !(fresh[t.next].freed && s.fits(t.line, fresh[t.next])) {
+	for t.next < len(fresh) && (!fresh[t.next].freed || !s.fits(t.line, fresh[t.next])) {
 		t.next++
 	}
 	if t.next < len(fresh) {

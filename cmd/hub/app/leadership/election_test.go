@@ -183,6 +183,9 @@ func TestWhoDoesNotLeadChangesNothingInACluster(t *testing.T) {
 
 // Whatever becomes of requests, and of replicas, there are never two that lead.
 func TestTwoNeverLeadAtOnceWhateverBecomesOfRequests(t *testing.T) {
+	// The elector waits for random times of its own, so now and then one replica leads all
+	// the while; not in all histories.
+	handovers := 0
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -233,10 +236,11 @@ func TestTwoNeverLeadAtOnceWhateverBecomesOfRequests(t *testing.T) {
 						}
 					}
 				}
-				if len(led) < 2 {
-					t.Errorf("%d have led: nothing was shown", len(led))
-				}
+				handovers += max(0, len(led)-1)
 			})
 		})
+	}
+	if handovers < 10 {
+		t.Errorf("%d handovers: nothing was shown", handovers)
 	}
 }

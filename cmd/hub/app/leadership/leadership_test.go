@@ -157,24 +157,24 @@ func TestASuspendedMachineOrAClockThatIsSetProlongsNothing(t *testing.T) {
 func TestWhoeverStoodStillWhileAnotherLedDoesNotLeadAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
-		meanwhile func(t *testing.T, r, other *replica)
+		meanwhile func(r, other *replica)
 		again     bool
 	}{
-		{"another has led, and given the Lease up", func(t *testing.T, r, other *replica) {
+		{"another has led, and given the Lease up", func(r, other *replica) {
 			theirs := other.term(1)
 			theirs.HolderIdentity = ""
 			theirs.LeaseDurationSeconds = 1
 			r.store(theirs)
 		}, false},
-		{"another leads", func(t *testing.T, r, other *replica) { r.store(other.term(1)) }, false},
-		{"the Lease was deleted", func(t *testing.T, r, _ *replica) { r.version, r.record = 0, resourcelock.LeaderElectionRecord{} }, false},
-		{"the Lease was deleted, and another has made it and given it up", func(t *testing.T, r, other *replica) {
+		{"another leads", func(r, other *replica) { r.store(other.term(1)) }, false},
+		{"the Lease was deleted", func(r, _ *replica) { r.version, r.record = 0, resourcelock.LeaderElectionRecord{} }, false},
+		{"the Lease was deleted, and another has made it and given it up", func(r, other *replica) {
 			theirs := other.term(0)
 			theirs.HolderIdentity = ""
 			r.store(theirs)
 		}, false},
-		{"nobody has", func(*testing.T, *replica, *replica) {}, true},
-		{"nobody has, and a renewal was lost on its way back", func(t *testing.T, r, _ *replica) {
+		{"nobody has", func(*replica, *replica) {}, true},
+		{"nobody has, and a renewal was lost on its way back", func(r, _ *replica) {
 			renewed := r.record
 			renewed.RenewTime = metav1.Now()
 			r.store(renewed)
@@ -191,7 +191,7 @@ func TestWhoeverStoodStillWhileAnotherLedDoesNotLeadAgain(t *testing.T) {
 				}
 				passes(time.Hour)
 				seen := r.seen
-				tc.meanwhile(t, r, other)
+				tc.meanwhile(r, other)
 				r.seen = seen
 				// As the elector goes about it.
 				err := l.Update(t.Context(), r.term(0))
