@@ -134,70 +134,79 @@ func TestAPanicGivesTheLockBack(t *testing.T) {
 	p.mu.Unlock()
 }
 
-// TestManyWhoWaitForManyAreServedWithoutViews has more selectors wait than there can be
-// views of, over a fleet that recovers at once.
-func TestManyWhoWaitForManyAreServedWithoutViews(t *testing.T) {
-	p := newPool(Options{}, proxy("a", limit(1), health(fleet.Unhealthy)))
-	attributes := map[string]string{}
-	for i := range 3 * maxViews {
-		attributes[fmt.Sprint("k", i)] = "v"
+func TestALateWaiterIsToldWhereItsProxyIs(t *testing.T) {
+	p := newPool(Options{}, proxy("a", limit(1)))
+	held := p.acquire(t, Request{})
+	w := p.late(t, Request{})
+	p.release(t, client, held.ID)
+	p.fleet.Upsert(*proxy("a", limit(1), func(p *fleet.Proxy) { p.Host = "10.9.9.9" }))
+	l, err := p.wait(t.Context(), w, MaxWait)
+	if err != nil {
+		t.Fatal(err)
 	}
-	p.fleet.Upsert(*proxy("all", health(fleet.Unhealthy), func(p *fleet.Proxy) { p.Attributes = attributes }))
-	var all []*waiter
-	for i := range 3 * maxViews {
-		all = append(all, p.late(t, Request{Selector: map[string]string{fmt.Sprint("k", i): "v"}}))
-	}
-	searches := p.views.searches
-	p.fleet.SetVerdict(key("all"), p.fleet.Get(key("all")).Subject(), fleet.Verdict{Health: fleet.Healthy})
-	for i, w := range all {
-		if w.record == nil {
-			t.Fatalf("%d of %d were served", i, len(all))
-		}
-	}
-	if n := p.views.searches - searches; n != 0 {
-		t.Errorf("%d searches under the fleet's lock", n)
+	p.report(t, l.ID, Report{Result: Banned, Target: "x.example"})
+	if _, rests := p.addresses[location{key("a"), l.Proxy.Host, 3128}]; !rests || l.Proxy.Host != "10.9.9.9" {
+		t.Errorf("told %s, rests %v", l.Proxy.Host, p.addresses)
 	}
 }
 
-func TestAFewSelectorsTooManyAreNotAllMadeAnewEachTime(t *testing.T) {
+// TestWhoSharesAWaitSharesTheNextToo has the first of three be quick to give the lease back.
+func TestWhoSharesAWaitSharesTheNextToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(Options{}, proxy("a", limit(2)))
+		one, two := p.acquire(t, Request{}), p.acquire(t, Request{})
+		req := Request{Key: "k"}
+		w := p.late(t, req)
+		if p.late(t, req) != w || p.late(t, req) != w {
+			t.Fatal("they do not share")
+		}
+		p.release(t, client, one.ID)
+		p.release(t, client, two.ID)
+		quick, _ := p.wait(t.Context(), w, MaxWait)
+		p.release(t, client, quick.ID)
+		second, err := p.wait(t.Context(), w, MaxWait)
+		third, err2 := p.wait(t.Context(), w, MaxWait)
+		if err != nil || err2 != nil || second.ID != third.ID || p.active(key("a"), "uid-a") != 1 {
+			t.Errorf("%v, %v; %v, %v", second.ID, err, third.ID, err2)
+		}
+	})
+}
+
+func TestALateWaiterWaitsOnWhenItsLeaseIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(Options{}, proxy("a", limit(1)))
+		go func() { _ = p.Run(t.Context()) }()
+		held := p.acquire(t, Request{TTL: time.Hour})
+		w := p.late(t, Request{Key: "k"})
+		p.late(t, Request{Key: "k"})
+		p.release(t, client, held.ID)
+		quick, _ := p.wait(t.Context(), w, MaxWait)
+		p.release(t, client, quick.ID)
+		p.acquire(t, Request{TTL: time.Second}) // somebody else is quicker
+		start := time.Now()
+		if l, err := p.wait(t.Context(), w, MaxWait); err != nil || time.Since(start) != time.Second {
+			t.Errorf("after %v: %v, %v", time.Since(start), l.ID, err)
+		}
+		if p.lines.held != 0 || p.lines.waiting != 0 {
+			t.Errorf("%d held, %d waiting", p.lines.held, p.lines.waiting)
+		}
+	})
+}
+
+func TestAHintStaysWhenAViewShrinksToOneBlock(t *testing.T) {
 	p := newPool(Options{})
-	for i := range 3000 {
-		attributes := map[string]string{}
-		for k := range 40 {
-			attributes[fmt.Sprint("k", k)] = "v"
-		}
-		p.fleet.Upsert(*proxy(fmt.Sprintf("p%04d", i), func(p *fleet.Proxy) { p.Attributes = attributes }))
+	name := func(i int) string { return fmt.Sprintf("p%04d", i) }
+	for i := range blockSize + 1 {
+		p.fleet.Upsert(*proxy(name(i), func(p *fleet.Proxy) { p.Host = fmt.Sprintf("10.1.%d.%d", i/250, i%250) }))
 	}
-	ask := func(k int) *view {
-		p.acquire(t, Request{Selector: map[string]string{fmt.Sprint("k", k): "v"}})
-		q, _ := newQuery("", map[string]string{fmt.Sprint("k", k): "v"})
-		return p.views.of[q.text]
+	for range blockSize + 1 {
+		p.report(t, p.acquire(t, Request{}).ID, Report{Result: Banned, Target: "x.example"})
 	}
-	const many = 30 // of which some twenty have room
-	var before, kept int
-	views := map[int]*view{}
-	for k := range many {
-		views[k] = ask(k)
+	if none := p.refused(t, Request{Target: "x.example"}); none.InCooldown != blockSize+1 || none.RetryAfter <= 0 {
+		t.Errorf("%+v", none)
 	}
-	for k := range many {
-		if views[k] != nil {
-			before++
-		}
-	}
-	for range 3 {
-		for k := range many {
-			if v := ask(k); v != nil && v == views[k] {
-				kept++
-			}
-		}
-	}
-	if before < 10 || before == many || kept != 3*before {
-		t.Errorf("%d views, of which %d were found in three rounds", before, kept)
-	}
-	for range 3 { // one that is asked all the time gets its view in the end
-		ask(many)
-	}
-	if ask(many) == nil {
-		t.Error("a selector that is asked again and again has no view")
+	p.fleet.Delete(key(name(blockSize)), "uid-"+name(blockSize))
+	if none := p.refused(t, Request{Target: "x.example"}); none.InCooldown != blockSize || none.RetryAfter <= 0 {
+		t.Errorf("one less: %+v", none)
 	}
 }

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,85 +226,4 @@ func TestAWaitOutlivesWhatItsKeyLedToBefore(t *testing.T) {
 			t.Errorf("%d keys left", n)
 		}
 	}, proxy("a", limit(1)))
-}
-
-func TestViewsOfAFleetThatGrowsTakeBoundedMemory(t *testing.T) {
-	p := newPool(Options{})
-	for i := range maxViews {
-		p.refused(t, Request{Selector: map[string]string{"k": "v"}, Cluster: "c", Target: "x.example"})
-		p.refused(t, Request{Selector: map[string]string{fmt.Sprint("k", i%30): "v"}})
-	}
-	attributes := map[string]string{"k": "v"}
-	for i := range 30 {
-		attributes[fmt.Sprint("k", i)] = "v"
-	}
-	for i := range 2000 {
-		p.fleet.Upsert(*proxy(fmt.Sprint("p", i), func(p *fleet.Proxy) { p.Attributes = attributes }))
-		if most := maxPlaces + maxShare*(i+1); p.views.places > most {
-			t.Fatalf("%d places in views, at most %d", p.views.places, most)
-		}
-	}
-}
-
-func TestTargetsOfNobodyTakeNoMemory(t *testing.T) {
-	p := newPool(Options{}, proxy("a"))
-	l := p.acquire(t, Request{})
-	for i := range 100 {
-		target := fmt.Sprintf("t%d.example", i)
-		p.report(t, l.ID, Report{Result: Banned, Target: target})
-		p.refused(t, Request{Target: target, Selector: map[string]string{"region": "none"}})
-	}
-	if n := p.views.overlays.Len(); n != 0 {
-		t.Errorf("%d overlays on an empty view", n)
-	}
-}
-
-func TestManySelectorsAndTargetsTakeBoundedMemory(t *testing.T) {
-	p := newPool(Options{})
-	for i := range 600 {
-		px := proxy(fmt.Sprint("p", i), attr("n", fmt.Sprint(i%7)))
-		px.Host = fmt.Sprintf("10.0.%d.%d", i/256, i%256)
-		p.fleet.Upsert(*px)
-	}
-	for i := range 3 * maxViews {
-		p.refused(t, Request{Selector: map[string]string{"n": fmt.Sprint("none", i)}})
-	}
-	for i := range 3 * maxViews {
-		p.acquire(t, Request{Selector: map[string]string{"n": fmt.Sprint(i % 7)}, Cluster: "c", TTL: time.Duration(i + 1)})
-	}
-	if n := len(p.views.of); n > maxViews {
-		t.Errorf("%d views", n)
-	}
-	for i := range 3 * maxViews { // targets that something rests from, on views that are dropped
-		l := p.acquire(t, Request{TTL: time.Minute})
-		p.report(t, l.ID, Report{Result: Banned, Target: fmt.Sprint("t", i)})
-		p.acquire(t, Request{Selector: map[string]string{"n": "0"}, Target: fmt.Sprint("t", i)})
-		p.refused(t, Request{Selector: map[string]string{"n": fmt.Sprint("nobody", i)}, Target: fmt.Sprint("t", i)})
-	}
-	overlays := len(p.views.all.overlays)
-	for _, v := range p.views.of {
-		overlays += len(v.overlays)
-	}
-	if got := p.views.overlays.Len(); got != overlays || got < 2 {
-		t.Errorf("%d overlays in the list, %d on views", got, overlays)
-	}
-	p.views.maxOverlays = 10
-	for i := range 20 {
-		p.acquire(t, Request{Target: fmt.Sprint("t", i)})
-	}
-	if blocks := p.views.overlayBlocks; blocks > 10 || p.views.overlays.Len() > 10/overlayCost || p.views.overlays.Len() == 0 {
-		t.Errorf("%d blocks in %d overlays", blocks, p.views.overlays.Len())
-	}
-	for i := range 100 { // each of all Proxies
-		now := p.enter()
-		p.views.get(query{cluster: "c", text: fmt.Sprint("all", i)})
-		p.leave(now)
-	}
-	if most := maxPlaces + maxShare*600; p.views.places > most {
-		t.Errorf("%d places in views, at most %d", p.views.places, most)
-	}
-	p.fleet.Retain("c", nil)
-	if n := p.views.places; n != 0 {
-		t.Errorf("%d places of nobody", n)
-	}
 }

@@ -226,6 +226,8 @@ func (n *naive) settle() {
 				c.answer(l, nil)
 			}
 		}
+	}
+	for _, w := range n.waiters { // with what the others have left them
 		for _, c := range w.calls {
 			if !c.answered && !time.Now().Before(c.deadline) {
 				_, none := n.choose(w.req)

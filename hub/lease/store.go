@@ -182,6 +182,11 @@ type ask struct {
 func (s *Store) acquire(a ask) (Lease, *waiter, error) {
 	now := s.enter()
 	defer s.leave(now)
+	return s.answer(a, a.req.Wait > 0, now)
+}
+
+// answer is acquire under the lock, for one that may wait or not.
+func (s *Store) answer(a ask, waits bool, now instant) (Lease, *waiter, error) {
 	if err := s.Leading(); err != nil {
 		return Lease{}, nil, err
 	}
@@ -189,18 +194,18 @@ func (s *Store) acquire(a ask) (Lease, *waiter, error) {
 	switch {
 	case err != nil:
 		return Lease{}, nil, err
-	case known != nil && known.waiter != nil:
+	case known != nil && known.waiter != nil && waits:
 		if err := s.room(); err != nil {
 			return Lease{}, nil, err
 		}
 		known.waiter.sharers++
 		return Lease{}, known.waiter, nil
-	case known != nil && known.record.state == active:
+	case known != nil && known.record != nil && known.record.state == active:
 		known.record.told()
 		return s.read(known.record), nil, nil
 	}
 	sl, none := s.search(a, now)
-	if sl == nil && a.req.Wait == 0 {
+	if sl == nil && !waits {
 		return Lease{}, nil, none
 	}
 	if sl != nil {

@@ -256,6 +256,9 @@ func (v *view) moved(from, states int) {
 	if v.resized != nil && states != 0 {
 		v.resized(states)
 	}
+	if len(v.blocks) == 1 {
+		v.tick(v.blocks[0]) // of an only one overlays know more; see blockState.free
+	}
 }
 
 func (v *view) split(in int) {

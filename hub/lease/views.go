@@ -129,6 +129,9 @@ func (vs *views) scan(q query, t *target, now instant) (best *slot, none *NoMatc
 
 // trim drops what there is too much of, but for the most recently used.
 func (vs *views) trim() {
+	for vs.overlayBlocks > vs.maxOverlays && vs.overlays.Len() > 1 {
+		vs.dropOverlay(vs.overlays.Back().Value.(*overlay))
+	}
 	for len(vs.of) > maxViews || len(vs.of) > 1 && vs.places > maxPlaces+maxShare*vs.all.size {
 		vs.drop(vs.oldest().query.text)
 	}
@@ -152,7 +155,6 @@ func (vs *views) drop(text string) {
 func (vs *views) add(sl *slot) {
 	vs.all.insert(sl)
 	vs.sort(sl)
-	vs.trim()
 }
 
 // sort sees to it that the slot is in the views that match its Proxy, the one of all
@@ -168,6 +170,7 @@ func (vs *views) sort(sl *slot) {
 			vs.places--
 		}
 	}
+	vs.trim()
 }
 
 // remove takes the slot out of all views.
@@ -180,6 +183,7 @@ func (vs *views) remove(sl *slot) {
 			vs.places--
 		}
 	}
+	vs.trim()
 }
 
 // overlay is the view as it is for the target.
@@ -190,9 +194,7 @@ func (vs *views) overlay(v *view, t *target) *overlay {
 		v.overlays[t] = o
 		o.recent = vs.overlays.PushFront(o)
 		vs.overlayBlocks += len(o.states) + overlayCost
-		for vs.overlayBlocks > vs.maxOverlays && vs.overlays.Len() > 1 {
-			vs.dropOverlay(vs.overlays.Back().Value.(*overlay))
-		}
+		vs.trim()
 		return o
 	}
 	vs.overlays.MoveToFront(o.recent)

@@ -78,14 +78,25 @@ func (ln *line) first() *waiter {
 }
 
 // wait is until the waiter is granted a lease, the time is over, or ctx ends.
-func (s *Store) wait(ctx context.Context, w *waiter, most time.Duration) (Lease, error) {
+func (s *Store) wait(ctx context.Context, w *waiter, most time.Duration) (l Lease, err error) {
 	over := time.NewTimer(most)
 	defer over.Stop()
-	select {
-	case <-w.done:
-	case <-over.C:
-	case <-ctx.Done():
+	for w != nil {
+		late := false
+		select {
+		case <-w.done:
+		case <-over.C:
+			late = true
+		case <-ctx.Done():
+		}
+		l, w, err = s.wake(ctx, w, late)
 	}
+	return l, err
+}
+
+// wake answers one request of the waiter, or has it wait once more: what it was granted may
+// have ended before it woke.
+func (s *Store) wake(ctx context.Context, w *waiter, late bool) (Lease, *waiter, error) {
 	now := s.enter() // which may grant it
 	defer s.leave(now)
 	w.sharers--
@@ -99,18 +110,14 @@ func (s *Store) wait(ctx context.Context, w *waiter, most time.Duration) (Lease,
 		if w.record != nil && w.sharers == 0 {
 			s.withdraw(w, now)
 		}
-		return Lease{}, context.Cause(ctx)
+		return Lease{}, nil, context.Cause(ctx)
 	case w.err != nil:
-		return Lease{}, w.err
+		return Lease{}, nil, w.err
 	case w.record != nil && w.record.state == active:
-		return s.read(w.record), nil
+		w.record.told()
+		return s.read(w.record), nil, nil
 	}
-	// There is one only if the lease was over before this request woke up.
-	sl, none := s.search(w.ask, now)
-	if sl == nil {
-		return Lease{}, none
-	}
-	return s.grantNow(w.ask, sl, now)
+	return s.answer(w.ask, !late, now)
 }
 
 // withdraw takes back a lease that nobody has heard of, if it is still there.
