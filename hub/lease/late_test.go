@@ -157,8 +157,10 @@ func TestWhoSharesAWaitSharesTheNextToo(t *testing.T) {
 		one, two := p.acquire(t, Request{}), p.acquire(t, Request{})
 		req := Request{Key: "k"}
 		w := p.late(t, req)
-		if p.late(t, req) != w || p.late(t, req) != w {
-			t.Fatal("they do not share")
+		for range 2 {
+			if p.late(t, req) != w {
+				t.Fatal("they do not share")
+			}
 		}
 		p.release(t, client, one.ID)
 		p.release(t, client, two.ID)
