@@ -142,7 +142,11 @@ func malformed(data []byte, err error, known []string) error {
 	if !utf8.Valid(data) {
 		return invalid("the body is not UTF-8 (%safter byte %d): send JSON in UTF-8", in, at.ByteOffset)
 	}
-	return invalid("the body is not one JSON value: %s (%safter byte %d)", at.Err, in, at.ByteOffset)
+	what := at.Err.Error()
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		what = "it ends too early"
+	}
+	return invalid("the body is not one JSON value: %s (%safter byte %d)", what, in, at.ByteOffset)
 }
 
 // quoted lists names that came from outside: in order, safe to print, and not

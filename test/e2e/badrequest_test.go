@@ -25,7 +25,7 @@ var refusedRequests = []struct {
 	{"a ttl that is too long", "POST", "/v1/leases", `{"ttlSeconds":86401}`, 400, "invalid_request", []string{"ttlSeconds", "86400"}},
 	{"a cluster that is a number", "POST", "/v1/leases", `{"cluster":1}`, 400, "invalid_request", []string{"cluster must be a string"}},
 	{"a body that is cut off", "POST", "/v1/leases", `{"cluster":`, 400, "invalid_request", []string{"JSON", "end"}},
-	{"a body with something after it", "POST", "/v1/leases", `{} {}`, 400, "invalid_request", []string{"JSON", "byte 4"}},
+	{"a body with something after it", "POST", "/v1/leases", `{} {}`, 400, "invalid_request", []string{"JSON", "byte 2"}},
 	{"a body that is too large", "POST", "/v1/leases", `{"target":"` + strings.Repeat("a", 64<<10) + `"}`, 413, "body_too_large", []string{"65536"}},
 	{"an unknown parameter of the list", "GET", "/v1/proxies?region=eu", "", 400, "invalid_request", []string{`"region"`, "attr.KEY"}},
 	{"a limit that is too high", "GET", "/v1/proxies?limit=5001", "", 400, "invalid_request", []string{"limit", "5000"}},
