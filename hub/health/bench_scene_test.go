@@ -50,7 +50,7 @@ func newScene(b *testing.B) *scene {
 func (s *scene) startSite(b *testing.B, dir string) {
 	b.Helper()
 	readyFile, caFile := filepath.Join(dir, "ready.json"), filepath.Join(dir, "ca.crt")
-	launch(b, process.Spec{
+	process.StartForTest(b, process.Spec{
 		Name: "origin", Path: filepath.Join(dir, "origin"), LogFile: filepath.Join(dir, "origin.log"),
 		Args: []string{"--ca-out", caFile, "--ready-file", readyFile},
 	}, func(context.Context) error {
@@ -81,7 +81,7 @@ func (s *scene) startProxy(b *testing.B, dir string) {
 		b.Fatal(err)
 	}
 	b.Cleanup(port.Release)
-	launch(b, process.Spec{
+	process.StartForTest(b, process.Spec{
 		Name: "forwardproxy", Path: filepath.Join(dir, "forwardproxy"), LogFile: filepath.Join(dir, "forwardproxy.log"),
 		Env: []string{"PROXY_PORT=" + strconv.Itoa(port.Number), "PROXY_BIND_ADDRESS=" + port.Host, "PROXY_FILES_DIR=" + b.TempDir()},
 	}, func(ctx context.Context) error {
@@ -92,25 +92,6 @@ func (s *scene) startProxy(b *testing.B, dir string) {
 		return conn.Close()
 	})
 	s.proxy = port
-}
-
-// launch starts a program and returns once it is of use.
-func launch(b *testing.B, spec process.Spec, ready func(context.Context) error) {
-	b.Helper()
-	p, err := process.Start(spec)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
-	defer cancel()
-	if err := p.WaitReady(ctx, ready); err != nil {
-		b.Fatal(err)
-	}
 }
 
 // options are those of an engine that probes the scene.

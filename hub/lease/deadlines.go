@@ -1,7 +1,5 @@
 package lease
 
-import "container/heap"
-
 // instant is a point in time, in nanoseconds since the store began, by the monotonic
 // clock: leases get neither longer nor shorter when somebody sets the clock.
 type instant int64
@@ -55,21 +53,31 @@ func (d *deadlines[T]) drop(place int) {
 	}
 }
 
+// settle moves what is at the place up or down to where it belongs. container/heap would
+// put every entry that is added into an allocation of its own.
 func (d *deadlines[T]) settle(place int) {
 	d.h[place].what.moved(place)
-	heap.Fix((*heapOf[T])(d), place)
+	for place > 0 && d.earlier(place, (place-1)/2) {
+		d.swap(place, (place-1)/2)
+		place = (place - 1) / 2
+	}
+	for {
+		first := 2*place + 1
+		if right := first + 1; right < len(d.h) && d.earlier(right, first) {
+			first = right
+		}
+		if first >= len(d.h) || !d.earlier(first, place) {
+			return
+		}
+		d.swap(first, place)
+		place = first
+	}
 }
 
-// heapOf is what container/heap wants to see. Push and Pop would put every entry into
-// an allocation of its own; Fix does all that is needed.
-type heapOf[T interface{ moved(place int) }] deadlines[T]
+func (d *deadlines[T]) earlier(i, j int) bool { return d.h[i].at < d.h[j].at }
 
-func (d *heapOf[T]) Len() int           { return len(d.h) }
-func (d *heapOf[T]) Less(i, j int) bool { return d.h[i].at < d.h[j].at }
-func (d *heapOf[T]) Swap(i, j int) {
+func (d *deadlines[T]) swap(i, j int) {
 	d.h[i], d.h[j] = d.h[j], d.h[i]
 	d.h[i].what.moved(i)
 	d.h[j].what.moved(j)
 }
-func (d *heapOf[T]) Push(any) { panic("unused") }
-func (d *heapOf[T]) Pop() any { panic("unused") }

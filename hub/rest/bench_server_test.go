@@ -183,28 +183,16 @@ func startServer(b *testing.B, name string, what served) *benchServer {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := process.Start(process.Spec{
+	s := &benchServer{name: name, proxied: what.Proxies > 0}
+	p := process.StartForTest(b, process.Spec{
 		Name: name, Path: self, LogFile: filepath.Join(dir, "log"), Env: []string{serverVariable + "=" + string(text)},
 		Args: []string{"-test.run", "^TestServeForTheBenchmark$", "-test.timeout", "0"},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
-	defer cancel()
-	s := &benchServer{name: name, pid: p.PID(), proxied: what.Proxies > 0}
-	if err := p.WaitReady(ctx, func(context.Context) error {
+	}, func(context.Context) error {
 		address, err := os.ReadFile(what.ReadyFile)
 		s.address = string(address)
 		return err
-	}); err != nil {
-		b.Fatal(err)
-	}
+	})
+	s.pid = p.PID()
 	return s
 }
 
